@@ -1,0 +1,4 @@
+package load
+
+// Books are the load accounts of a fleet.
+type Books struct{}

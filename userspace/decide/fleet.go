@@ -22,11 +22,11 @@ type Spec struct {
 type Request struct {
 	Model  string
 	Keys   []key.Key
-	Bytes  int         // canonical prompt bytes; estimates the tokens
-	Stream bool        // false: the first token cannot be seen
-	Reason key.Reason  // why there are no keys
-	Tried  []int       // slots that failed before a byte was sent; never chosen again
-	Pinned int         // slot a stored id names, or -1
+	Bytes  int        // canonical prompt bytes; estimates the tokens
+	Stream bool       // false: the first token cannot be seen
+	Reason key.Reason // why there are no keys
+	Tried  []int      // slots that failed before a byte was sent; never chosen again
+	Pinned int        // slot a stored id names, or -1
 }
 
 // Fleet is the set of backends with all that is known about them: index, load

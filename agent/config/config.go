@@ -14,6 +14,8 @@ type Config struct {
 	Admin          string         `mapstructure:"admin"`
 	Pprof          bool           `mapstructure:"pprof"`
 	MaxBodyBytes   int64          `mapstructure:"max_body_bytes"`
+	BodyMemory     int64          `mapstructure:"body_memory_bytes"`
+	DebugHeaders   bool           `mapstructure:"debug_headers"`
 	DrainTimeout   time.Duration  `mapstructure:"drain_timeout"`
 	AllowedPaths   []string       `mapstructure:"allowed_paths"`
 	Backends       []Backend      `mapstructure:"backends"`
@@ -52,6 +54,8 @@ type Poll struct {
 type Timeouts struct {
 	Connect      time.Duration `mapstructure:"connect"`
 	RequestHead  time.Duration `mapstructure:"request_head"`
+	RequestBody  time.Duration `mapstructure:"request_body"`
+	KeepAlive    time.Duration `mapstructure:"keep_alive"`
 	ResponseHead time.Duration `mapstructure:"response_head"`
 	Idle         time.Duration `mapstructure:"idle"`
 }

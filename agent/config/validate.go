@@ -47,9 +47,6 @@ func (c *Config) Validate() error {
 	if c.Poll.Interval <= 0 || c.Poll.Timeout <= 0 || c.Poll.Window < c.Poll.Interval {
 		bad("poll needs interval > 0, timeout > 0 and window >= interval, got %s, %s, %s", c.Poll.Interval, c.Poll.Timeout, c.Poll.Window)
 	}
-	if c.Timeouts.Connect < 0 || c.Timeouts.RequestHead < 0 || c.Timeouts.ResponseHead < 0 || c.Timeouts.Idle < 0 {
-		bad("timeouts must be >= 0")
-	}
 	for name, d := range c.durations() {
 		if d > 0 && d < time.Millisecond {
 			bad("%s: %s is under a millisecond; a duration needs its unit, as in 30s", name, d)
@@ -111,6 +108,8 @@ func (c *Config) durations() map[string]time.Duration {
 		"poll.window":            c.Poll.Window,
 		"timeouts.connect":       c.Timeouts.Connect,
 		"timeouts.request_head":  c.Timeouts.RequestHead,
+		"timeouts.request_body":  c.Timeouts.RequestBody,
+		"timeouts.keep_alive":    c.Timeouts.KeepAlive,
 		"timeouts.response_head": c.Timeouts.ResponseHead,
 		"timeouts.idle":          c.Timeouts.Idle,
 		"routing.ttft_tolerance": c.Routing.TTFTTolerance,

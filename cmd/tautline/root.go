@@ -36,6 +36,7 @@ func newRoot() *cobra.Command {
 		newVersion(),
 		newStatus(),
 		newBackends(),
+		newModelserver(),
 		newConfig(),
 	)
 	return root

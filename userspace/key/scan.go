@@ -1,6 +1,10 @@
 package key
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
 
 // maxDepth is how many objects and arrays may be open at once. Deeper bodies
 // are ReasonInvalid; no prompt that an engine accepts comes near.
@@ -17,27 +21,64 @@ func skipSpace(b []byte, i int) int {
 }
 
 // skipString returns the position after the closing quote of the string whose
-// content starts at i. It looks at quotes only: what is inside is checked
-// where it is read.
+// content starts at i. It looks at quotes and backslashes only: what is inside
+// is checked where it is read.
 func skipString(b []byte, i int) int {
-	start := i
 	for {
+		// Word by word while strings are short or escapes are dense ...
+		for stop := i + nearBytes; i < stop; {
+			if i+8 > len(b) {
+				return skipStringEnd(b, i)
+			}
+			x := binary.LittleEndian.Uint64(b[i:])
+			quote, slash := x^lows*'"', x^lows*'\\'
+			m := ((quote - lows) | (slash - lows)) &^ x & highs
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) >> 3
+			if b[i] == '"' {
+				return i + 1
+			}
+			i += 2
+			stop = i + nearBytes
+		}
+		if i > len(b) {
+			return bad
+		}
+		// ... then from quote to quote.
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
 			return bad
 		}
 		quote := i + n
 		esc := quote
-		for esc > start && b[esc-1] == '\\' {
+		for esc > i && b[esc-1] == '\\' {
 			esc--
 		}
-		i = quote + 1
-		if (quote-esc)&1 == 0 {
+		if i = quote + 1; (quote-esc)&1 == 0 {
 			return i
 		}
-		// An escaped quote: no backslash before it belongs to a later escape.
-		start = i
 	}
+}
+
+// nearBytes is how far skipString looks before it takes a string for a long
+// one.
+const nearBytes = 32
+
+// skipStringEnd is skipString in the last bytes of b.
+func skipStringEnd(b []byte, i int) int {
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+		i++
+	}
+	return bad
 }
 
 // skipValue returns the position after the value that starts at i, inside

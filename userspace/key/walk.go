@@ -63,32 +63,6 @@ func (o *object) fail() bool {
 	return false
 }
 
-// array walks the elements of one JSON array.
-type array struct {
-	i       int
-	started bool
-	ok      bool
-	value   Span
-}
-
-// array starts at the "[" at position at.
-func (r *reader) array(at int) array { return array{i: at + 1, ok: true} }
-
-// next moves to the next element and says whether there is one.
-func (a *array) next(r *reader) bool {
-	i, more := separator(r.body, a.i, ']', a.started)
-	if !more {
-		a.i, a.ok = i, i != bad
-		return false
-	}
-	a.started = true
-	a.value.Start = i
-	a.value.End = skipValue(r.body, i, 1)
-	a.i = a.value.End
-	a.ok = a.i != bad
-	return a.ok
-}
-
 // separator finds the start of the next member or element after i. more is
 // false at the end, where pos is after the closing bracket, or bad.
 func separator(b []byte, i int, closing byte, started bool) (pos int, more bool) {

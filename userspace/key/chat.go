@@ -17,7 +17,7 @@ func (r *reader) chatMessage(at int) int {
 		return r.refuse(ReasonInvalid)
 	}
 	var role, name, content, tools, task, call, calls Span
-	o := r.object(at, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "role":
@@ -54,7 +54,7 @@ func (r *reader) toolCall(at int) int {
 		return r.refuse(ReasonInvalid)
 	}
 	var function, custom Span
-	o := r.object(at, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "function":
@@ -81,7 +81,7 @@ func (r *reader) function(s Span) bool {
 		return r.fail(ReasonInvalid)
 	}
 	var name, arguments, input Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		switch string(o.name) {
 		case "name":

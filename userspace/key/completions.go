@@ -58,7 +58,7 @@ func (r *reader) first(s Span) (element Span, several, ok bool) {
 	if !more {
 		return Span{}, false, false
 	}
-	end := skipValue(b, i, 1)
+	end := r.skip(i)
 	if end == bad {
 		return Span{}, false, false
 	}

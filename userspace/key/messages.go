@@ -27,7 +27,7 @@ func (r *reader) blockToolChoice() bool {
 		return r.fail(ReasonInvalid)
 	}
 	var kind Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		if string(o.name) == "type" {
 			kind = o.value
@@ -58,7 +58,7 @@ func (r *reader) systemBlock(at int) int {
 		return r.refuse(ReasonInvalid)
 	}
 	var kind, text Span
-	o := r.object(at, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":
@@ -92,7 +92,7 @@ func (r *reader) blockMessage(at int) int {
 		return r.refuse(ReasonInvalid)
 	}
 	var role, content Span
-	o := r.object(at, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "role":
@@ -114,7 +114,7 @@ func (r *reader) block(at int) int {
 		return r.refuse(ReasonInvalid)
 	}
 	var p struct{ kind, text, source, name, toolName, input, content, isError, fileID, title, context Span }
-	o := r.object(at, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":
@@ -190,7 +190,7 @@ func (r *reader) source(tag byte, s Span) bool {
 		return r.fail(ReasonInvalid)
 	}
 	var data, url, fileID, content Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		switch string(o.name) {
 		case "data":

@@ -23,7 +23,7 @@ func (r *reader) part(at int) int {
 		imageEmbeds, audioEmbeds, promptEmbeds, data Span
 		file, fileData, fileID, fileURL              Span
 	}
-	o := r.object(at, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":
@@ -127,7 +127,7 @@ func (r *reader) linked(tag byte, uuid, s Span, names ...string) bool {
 		return r.fail(ReasonInvalid)
 	}
 	var found [2]Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		for i, name := range names {
 			if string(o.name) == name {

@@ -25,7 +25,7 @@ func (r *reader) responses() bool {
 
 // earlier writes one element of previous_input_messages.
 func (r *reader) earlier(at int) int {
-	end := skipValue(r.body, at, 1)
+	end := r.skip(at)
 	if end == bad {
 		return r.refuse(ReasonInvalid)
 	}
@@ -41,7 +41,7 @@ func (r *reader) item(at int) int {
 		return r.refuse(ReasonInvalid)
 	}
 	var p struct{ kind, role, content, name, arguments, input, output Span }
-	o := r.object(at, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":

@@ -83,16 +83,20 @@ func skipStringEnd(b []byte, i int) int {
 
 // skipValue returns the position after the value that starts at i, inside
 // depth open containers. Scalars are checked; inside containers only strings
-// and brackets are.
-func skipValue(b []byte, i, depth int) int {
+// and brackets are. What is long is noted in e unless that is nil.
+func skipValue(b []byte, i, depth int, e *ends) int {
 	if i >= len(b) {
 		return bad
 	}
 	switch b[i] {
 	case '"':
-		return skipString(b, i+1)
+		after := skipString(b, i+1)
+		if e != nil && after != bad {
+			e.add(i, after)
+		}
+		return after
 	case '{', '[':
-		return skipContainer(b, i, depth)
+		return skipContainer(b, i, depth, e)
 	}
 	return skipScalar(b, i)
 }
@@ -109,16 +113,21 @@ var classes = [256]uint8{'"': classQuote, '{': classOpen, '[': classOpen, '}': c
 
 // skipContainer skips an object or array without recursion: the kinds of the
 // open brackets are kept as bits, so a body of brackets costs no stack.
-func skipContainer(b []byte, i, depth int) int {
+func skipContainer(b []byte, i, depth int, e *ends) int {
 	var objects [maxDepth / 64]uint64
+	var noted [endsDepth]int
 	level := 0
 	for i < len(b) {
 		c := b[i]
 		i++
 		switch classes[c] {
 		case classQuote:
+			start := i - 1
 			if i = skipString(b, i); i == bad {
 				return bad
+			}
+			if e != nil && i-start >= endsLong {
+				e.add(start, i)
 			}
 		case classOpen:
 			if depth+level >= maxDepth {
@@ -130,12 +139,18 @@ func skipContainer(b []byte, i, depth int) int {
 			} else {
 				objects[level>>6] &^= bit
 			}
+			if e != nil && level < endsDepth {
+				noted[level] = e.open(i - 1)
+			}
 			level++
 		case classClose:
 			level--
 			object := objects[level>>6]>>(level&63)&1 == 1
 			if object != (c == '}') {
 				return bad
+			}
+			if e != nil && level < endsDepth {
+				e.close(noted[level], i)
 			}
 			if level == 0 {
 				return i

@@ -3,99 +3,79 @@ package poll
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"os"
+	"net"
+	"net/url"
 	"slices"
 	"time"
 )
 
-// lineBytes is the longest line that is read as one; the needed ones have
-// a tenth of it. Longer lines are skipped.
-const lineBytes = 16 << 10
+// lineBytes is the longest line that is read as one; the needed ones have a
+// thirtieth of it. Longer lines are skipped. Most pages fit in one read.
+const lineBytes = 64 << 10
 
 // modelsBytes bounds a list of models.
 const modelsBytes = 1 << 20
 
-var (
-	errRedirect = errors.New("redirect not followed")
-	errTooLarge = errors.New("body too large")
-)
+var errTooLarge = errors.New("body too large")
 
 // fetcher asks one backend. Not safe for concurrent use.
 type fetcher struct {
-	client    *http.Client
-	transport *http.Transport
-	buf       []byte
+	*link
+	buf []byte
 }
 
-func newFetcher(p *Params) *fetcher {
-	t := &http.Transport{
-		MaxConnsPerHost:     1,
-		MaxIdleConnsPerHost: 1,
-		// uvicorn closes after 5 s; be first, or a request may meet the close.
-		IdleConnTimeout:        4 * time.Second,
-		DisableCompression:     true, // do not make the engine's CPU compress for us
-		MaxResponseHeaderBytes: 64 << 10,
-		WriteBufferSize:        1 << 10,
-		ReadBufferSize:         16 << 10,
-		TLSClientConfig:        p.TLS,
-		Proxy:                  nil, // a backend is asked where it is, whatever the environment says
-	}
-	return &fetcher{
-		transport: t,
-		client: &http.Client{
-			Transport:     t,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		buf: make([]byte, lineBytes),
-	}
+func newFetcher(base *url.URL, config *tls.Config) *fetcher {
+	return &fetcher{link: newLink(base, config), buf: make([]byte, lineBytes)}
 }
 
-func (f *fetcher) close() { f.transport.CloseIdleConnections() }
-
-// get sends a request and hands its body to read, bounded in time and size.
-func (f *fetcher) get(ctx context.Context, p *Params, r *http.Request, read func(io.Reader) error) *failure {
-	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
-	defer cancel()
-	resp, err := f.client.Do(r.WithContext(ctx))
+// get sends a request and hands the answer's body to read, bounded in time
+// and size. read ends without an error only at the body's end.
+func (f *fetcher) get(ctx context.Context, p *Params, request []byte, read func(io.Reader) error) *failure {
+	answer, err := f.do(ctx, request, time.Now().Add(p.Timeout), p.MaxBody)
 	if err != nil {
 		return broken(ReasonConnect, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end or given up: either way nothing to learn
-	switch {
-	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return &failure{reason: ReasonRedirect, status: resp.StatusCode, err: fmt.Errorf("%w: %s", errRedirect, resp.Header.Get("Location"))}
-	case resp.StatusCode < 200 || resp.StatusCode >= 300:
+	code := answer.StatusCode
+	if code < 200 || code >= 300 {
 		// Keep the connection when the error's text is short.
-		_, _ = io.CopyN(io.Discard, resp.Body, lineBytes)
-		return &failure{reason: ReasonStatus, status: resp.StatusCode, err: fmt.Errorf("status %d", resp.StatusCode)}
+		_, err := io.CopyN(io.Discard, answer.Body, lineBytes)
+		f.finish(answer, err == io.EOF)
+		if code >= 300 && code < 400 {
+			return &failure{reason: ReasonRedirect, status: code, err: fmt.Errorf("redirect to %q not followed", answer.Header.Get("Location"))}
+		}
+		return &failure{reason: ReasonStatus, status: code, err: fmt.Errorf("status %d", code)}
 	}
-	body := io.LimitedReader{R: resp.Body, N: p.MaxBody + 1}
+	body := io.LimitedReader{R: answer.Body, N: p.MaxBody + 1}
 	err = read(&body)
+	whole := body.N > 0 && err == nil
+	tooLarge := body.N <= 0 || f.left.N <= 0 || errors.Is(err, errTooLarge)
+	f.finish(answer, whole)
 	switch {
-	case body.N <= 0 || errors.Is(err, errTooLarge):
+	case whole:
+		return nil
+	case tooLarge:
 		return &failure{reason: ReasonTooLarge, err: errTooLarge}
-	case err != nil:
-		return broken(ReasonBroken, err)
 	}
-	return nil
+	return broken(ReasonBroken, err)
 }
 
-// broken sorts the errors of client and body; reason is what is not special.
+// broken sorts the errors of connection and body; reason is what is not special.
 func broken(reason Reason, err error) *failure {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
 		reason = ReasonTimeout
 	}
 	return &failure{reason: reason, err: err}
 }
 
 // metrics reads a page through the parser in a fixed buffer.
-func (f *fetcher) metrics(ctx context.Context, p *Params, r *http.Request, into *parser) *failure {
-	return f.get(ctx, p, r, func(body io.Reader) error {
+func (f *fetcher) metrics(ctx context.Context, p *Params, request []byte, into *parser) *failure {
+	return f.get(ctx, p, request, func(body io.Reader) error {
 		have, skipping := 0, false
 		for {
 			n, err := body.Read(f.buf[have:])
@@ -136,9 +116,9 @@ func discard(body io.Reader) error {
 
 // models asks for the served names, sorted. An empty list is garbage: an
 // engine that serves nothing is one that is not ready.
-func (f *fetcher) models(ctx context.Context, p *Params, r *http.Request) ([]string, *failure) {
+func (f *fetcher) models(ctx context.Context, p *Params, request []byte) ([]string, *failure) {
 	var names []string
-	no := f.get(ctx, p, r, func(body io.Reader) error {
+	no := f.get(ctx, p, request, func(body io.Reader) error {
 		b, err := io.ReadAll(io.LimitReader(body, modelsBytes+1))
 		if err != nil {
 			return err

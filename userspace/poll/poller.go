@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -110,33 +108,16 @@ func (p *Poller) Add(t Target) error {
 	x := &target{
 		Target: t, poller: p, cancel: cancel,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
-		fetch: newFetcher(&p.params),
-	}
-	for i, path := range []string{sourceMetrics: "/metrics", sourceHealth: "/health", sourceModels: "/v1/models"} {
-		x.requests[i] = newRequest(base, path)
+		fetch: newFetcher(base, p.params.TLS),
+		requests: [sourceCount][]byte{
+			sourceMetrics: get(base, "/metrics", "text/plain;version=0.0.4"),
+			sourceHealth:  get(base, "/health", "*/*"),
+			sourceModels:  get(base, "/v1/models", "application/json"),
+		},
 	}
 	p.targets[t.Slot] = x
 	p.wg.Go(func() { x.run(ctx) })
 	return nil
-}
-
-func newRequest(base *url.URL, path string) *http.Request {
-	u := *base
-	u.Path = strings.TrimSuffix(u.Path, "/") + path
-	u.RawPath, u.RawQuery, u.Fragment = "", "", ""
-	h := http.Header{"User-Agent": {"tautline"}, "Accept": {"*/*"}}
-	if path == "/metrics" {
-		h.Set("Accept", "text/plain;version=0.0.4")
-	}
-	r := &http.Request{
-		Method: http.MethodGet, URL: &u, Host: u.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
-	if u.User != nil {
-		password, _ := u.User.Password()
-		r.SetBasicAuth(u.User.Username(), password)
-	}
-	return r
 }
 
 // Remove stops polling a slot. After it returned, the Sink hears no more of

@@ -31,7 +31,7 @@ type target struct {
 	done     chan struct{}
 	wake     chan struct{} // params changed; capacity 1
 	fetch    *fetcher
-	requests [sourceCount]*http.Request
+	requests [sourceCount][]byte
 	parser   parser
 
 	source  source

@@ -33,13 +33,16 @@ const (
 type role uint8
 
 const (
-	plain    role = iota
-	id            // a string that is a stored id
-	text          // a string that may speak of stored ids
-	response      // an object with ids of its own
-	conversation  // such an object, or a stored id
-	failure       // an object with a text that may speak of stored ids, or that text
+	plain        role = iota
+	id                // a string that is a stored id
+	text              // a string that may speak of stored ids
+	response          // an object with ids of its own
+	conversation      // such an object, or a stored id
+	failure           // an object with a text that may speak of stored ids, or that text
 )
+
+// shortString is how many bytes of a string are looked at one by one.
+const shortString = 16
 
 // idKeyMax is the longest key with a role.
 const idKeyMax = len("previous_response_id")
@@ -155,6 +158,14 @@ func (s *scanner) token(c byte) {
 // backslashes before them.
 func (s *scanner) string(src []byte, i int) (next int, end bool) {
 	start := i
+	if !s.odd {
+		// Most strings are shorter than a call of IndexByte is worth.
+		for end := min(i+shortString, len(src)); i < end && src[i] != '\\'; i++ {
+			if src[i] == '"' {
+				return i + 1, true
+			}
+		}
+	}
 	for {
 		q := bytes.IndexByte(src[i:], '"')
 		if q < 0 {
@@ -180,6 +191,9 @@ func (s *scanner) string(src []byte, i int) (next int, end bool) {
 	}
 }
 
+// structural are the bytes that skip has to look at outside strings.
+var structural = [256]bool{'"': true, '{': true, '[': true, '}': true, ']': true}
+
 // skip passes to the end of a container.
 func (s *scanner) skip(src []byte, i int) int {
 	for i < len(src) {
@@ -190,6 +204,12 @@ func (s *scanner) skip(src []byte, i int) int {
 			}
 			s.quoted = false
 			continue
+		}
+		for i < len(src) && !structural[src[i]] {
+			i++
+		}
+		if i == len(src) {
+			return i
 		}
 		c := src[i]
 		i++
@@ -213,11 +233,26 @@ func (s *scanner) skip(src []byte, i int) int {
 
 // inKey reads a key.
 func (s *scanner) inKey(src []byte, i int) int {
+	if s.keyLen == 0 && s.unit.state == 0 {
+		// Most keys have no escape and lie in one piece.
+		for n, c := range src[i:] {
+			if c == '"' {
+				s.mode, s.role = modeColon, s.roleOf(src[i:i+n])
+				return i + n + 1
+			}
+			if c == '\\' {
+				break
+			}
+		}
+	}
 	for i < len(src) {
 		c := src[i]
 		i++
 		if c == '"' && s.unit.state == 0 {
-			s.mode, s.role = modeColon, s.roleOf()
+			s.mode, s.role = modeColon, plain
+			if s.keyLen <= len(s.key) {
+				s.role = s.roleOf(s.key[:s.keyLen])
+			}
 			return i
 		}
 		d, ok := s.unit.add(c)
@@ -233,14 +268,11 @@ func (s *scanner) inKey(src []byte, i int) int {
 	return i
 }
 
-// roleOf is the role of the member whose key was just read.
-func (s *scanner) roleOf() role {
-	if s.keyLen > len(s.key) {
-		return plain
-	}
+// roleOf is the role of the member with the key.
+func (s *scanner) roleOf(key []byte) role {
 	p := s.places[s.nest-1]
 	own := p == inTop || p == inResponse
-	switch string(s.key[:s.keyLen]) {
+	switch string(key) {
 	case "id":
 		if own || p == inConversation {
 			return id

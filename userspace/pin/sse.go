@@ -1,9 +1,6 @@
 package pin
 
-import (
-	"bytes"
-	"strings"
-)
+import "bytes"
 
 // EventCarriesIDs says whether an SSE event of that name ("" = unnamed) has to
 // pass the Rewriter. Only names that end in ".delta" need not: they are nearly
@@ -11,7 +8,9 @@ import (
 // id. Stored ids are in the six events that embed the response
 // (response.created, .queued, .in_progress, .completed, .incomplete, .failed)
 // and in the text of "error"; unknown events pass the Rewriter to be safe.
-func EventCarriesIDs(name string) bool { return !strings.HasSuffix(name, ".delta") }
+func EventCarriesIDs(name string) bool { return carriesIDs([]byte(name)) }
+
+func carriesIDs(name []byte) bool { return !bytes.HasSuffix(name, []byte(".delta")) }
 
 // field is the SSE field whose line is being read.
 type field uint8
@@ -26,18 +25,20 @@ const (
 // maxName bounds the names, of fields and events, that are told apart.
 const maxName = 64
 
-// events follows the framing of an SSE stream.
+// events follows the framing of an SSE stream. The zero value stands at the
+// start of an event.
 type events struct {
 	field   field
 	cr      bool // the last byte was a CR: an LF belongs to it
-	begun   bool // the event has a line, or a part of one
+	begun   bool // the event has a byte
 	line    bool // the line has a byte
 	space   bool // a space here is no part of the value
 	data    bool // the event has data already
-	nameLen int  // maxName+1: longer
+	through bool // the event's name says that it carries no ids
+	named   bool // the event has a name
+	topic   bool // its name is "error"
+	nameLen int  // of the name being read; maxName+1: longer
 	name    [maxName]byte
-	event   [maxName]byte // the event's name
-	evLen   int
 }
 
 // sse passes src through and hands the data of events to the scanner.
@@ -67,11 +68,10 @@ func (r *Rewriter) sse(dst, src []byte) []byte {
 			}
 		}
 		switch {
-		case e.field == fieldData && EventCarriesIDs(string(e.event[:e.evLen])):
+		case e.field == fieldData && !e.through:
 			if !e.data {
 				e.data = true
-				name := string(e.event[:e.evLen])
-				r.scanner.reset(name == "" || name == "error")
+				r.scanner.reset(e.topic || !e.named)
 			}
 			dst = r.scanner.scan(dst, src[:n])
 		case e.field == fieldEvent:
@@ -116,10 +116,10 @@ func (r *Rewriter) lineEnd(dst []byte) []byte {
 		return dst
 	}
 	if e.field == fieldEvent {
-		e.evLen = 0
-		if e.nameLen <= maxName {
-			e.evLen = copy(e.event[:], e.name[:e.nameLen])
-		}
+		name := e.name[:min(e.nameLen, maxName)]
+		e.named = e.nameLen > 0
+		e.topic = string(name) == "error"
+		e.through = e.nameLen <= maxName && !carriesIDs(name)
 	}
 	e.field, e.line, e.space, e.nameLen = fieldUnknown, false, false, 0
 	return dst

@@ -26,7 +26,7 @@ func FormOf(status int, contentType, contentEncoding string) Form {
 	case mediaType == "text/event-stream":
 		return FormSSE
 	case mediaType != "application/json" &&
-		!(strings.HasPrefix(mediaType, "application/") && strings.HasSuffix(mediaType, "+json")):
+		(!strings.HasPrefix(mediaType, "application/") || !strings.HasSuffix(mediaType, "+json")):
 		return FormNone
 	case status >= 400:
 		return FormError

@@ -56,7 +56,7 @@ var rewriteCases = []rewriteCase{
 	{"list", FormJSON, `{"object":"list","data":[{"id":"resp_1"},{"id":"msg_1"}],"first_id":"resp_1","last_id":"msg_1","has_more":false}`},
 	{"input_tokens", FormJSON, `{"object":"response.input_tokens","input_tokens":11}`},
 	{"user's quotes and backslashes", FormJSON, `{"instructions":"\\\"id\":\"resp_1\\\\","x":"\\","user":"\"","id":"resp_@1"}`},
-	{"deep", FormJSON, `{"x":` + strings.Repeat(`[{"id":"resp_1","y":`, 500) + `"}]"` + strings.Repeat("}]", 500) + `,"id":"resp_@1"}`},
+	{"deep", FormJSON, `{"x":` + strings.Repeat(`[{"id":"resp_1","y":`, 40) + `"}]"` + strings.Repeat("}]", 40) + `,"id":"resp_@1"}`},
 	{"envelope in an envelope", FormJSON, `{"response":{"response":{"id":"resp_1"},"id":"resp_@1"}}`},
 	{"keys alike", FormJSON, `{"ids":"resp_1","Id":"resp_1","item_id":"resp_1","previous_response_ids":"resp_1","previous_response_id_":"resp_1","previous_response":"resp_1"}`},
 	{"not an object", FormJSON, `["id","resp_1",{"id":"resp_1"}]`},

@@ -17,7 +17,9 @@ int on_socket(struct bpf_sock_ops *ops)
 		claim_server_end(ops);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
-		if (ops->args[1] != BPF_TCP_ESTABLISHED)
+		/* Not when the server's FIN or RST comes: its last message may not
+		 * have been read yet, and the numbers are needed until then. */
+		if (ops->args[1] == BPF_TCP_FIN_WAIT1 || ops->args[1] == BPF_TCP_LAST_ACK)
 			forget_agent_end(ops);
 		break;
 	}

@@ -59,6 +59,22 @@ func (s *Set) Flow(key bpf.ConnKey) (bpf.Flow, bool, error) {
 	return f, true, nil
 }
 
+// Forget takes a flow and any offer for it away and returns the flow's last state;
+// false when there was none. From then on no message of it is redirected, save one
+// whose verdict had been given already.
+func (s *Set) Forget(key bpf.ConnKey) (bpf.Flow, bool, error) {
+	err1 := s.Disarm(key)
+	var f bpf.Flow
+	err := s.m.Flows.LookupAndDelete(key, &f)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return bpf.Flow{}, false, err1
+	}
+	if err != nil {
+		return bpf.Flow{}, false, errors.Join(fmt.Errorf("forget flow: %w", err), err1)
+	}
+	return f, true, err1
+}
+
 // Arm offers the kernel to splice from the arm's position on, instead of any
 // offer before it.
 func (s *Set) Arm(key bpf.ConnKey, a bpf.Arm) error {

@@ -79,7 +79,9 @@ static __always_inline void note_agent_end(struct bpf_sock_ops *ops)
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
 }
 
-/* The agent's end leaves: no message may be redirected any more. */
+/* The agent's end is closed by its owner: no message may be redirected any more.
+ * (The agent forgets a flow itself before it closes; this is for sockets that it
+ * never came to know, and for its sudden death.) */
 static __always_inline void forget_agent_end(struct bpf_sock_ops *ops)
 {
 	struct bpf_sock *sk = ops->sk;

@@ -89,18 +89,16 @@ func FindPreset(name string) (Preset, error) {
 	return Preset{}, fmt.Errorf("preset %q: not one of %v", name, names)
 }
 
-// The toy's numbers, and tokens per block that make a prefix a chain of five
-// keys and leave the 1,500 new tokens without one.
+// The toy's numbers.
 const (
-	seedRate        = 20480
-	seedSlots       = 4
-	seedPrefix      = 55000
-	seedBlockTokens = seedPrefix / 5
+	seedRate   = 20480
+	seedSlots  = 4
+	seedPrefix = 55000
 )
 
 func seedScenario(_ Preset, load float64) Scenario {
 	sc := Scenario{
-		Until: 600 * time.Second, BlockTokens: seedBlockTokens, Rate: seedRate, Perfect: true,
+		Until: 600 * time.Second, Cover: traffic.ChainCover(seedPrefix, 5), Rate: seedRate, Perfect: true,
 		Traffic: func(seed uint64) traffic.Source {
 			return traffic.NewPoisson(traffic.Constant(load), 600*time.Second, seed, traffic.SeedPrefixes().Draw(1))
 		},
@@ -108,7 +106,7 @@ func seedScenario(_ Preset, load float64) Scenario {
 	for range 10 {
 		sc.Backends = append(sc.Backends, Backend{
 			Engine:   func() engine.Model { return engine.NewToy(seedRate, seedSlots) },
-			Capacity: seedSlots * seedPrefix,
+			Capacity: seedSlots * (seedPrefix / traffic.BlockTokens * traffic.BlockTokens), // a partial block has no key
 		})
 	}
 	return sc
@@ -125,7 +123,7 @@ const (
 
 func batched(engines ...engine.Batching) Scenario {
 	sc := Scenario{
-		Until: length, Warmup: warmup, Drain: drain, BlockTokens: 64,
+		Until: length, Warmup: warmup, Drain: drain, Cover: traffic.CoarseCover(4),
 		Rate:  float64(engines[0].Budget) * 1e9 / (engines[0].Fixed + engines[0].PerPrefill*float64(engines[0].Budget)),
 		Polls: time.Second,
 	}

@@ -89,7 +89,8 @@ func FindPreset(name string) (Preset, error) {
 	return Preset{}, fmt.Errorf("preset %q: not one of %v", name, names)
 }
 
-// The toy's numbers.
+// The toy's numbers. A block is a fifth of a prefix: a prefix is a chain of
+// five keys and the 1,500 new tokens have none.
 const (
 	seedRate   = 20480
 	seedSlots  = 4
@@ -98,7 +99,7 @@ const (
 
 func seedScenario(_ Preset, load float64) Scenario {
 	sc := Scenario{
-		Until: 600 * time.Second, Cover: traffic.ChainCover(seedPrefix, 5), Rate: seedRate, Perfect: true,
+		Until: 600 * time.Second, BlockTokens: seedPrefix / 5, Rate: seedRate, Perfect: true,
 		Traffic: func(seed uint64) traffic.Source {
 			return traffic.NewPoisson(traffic.Constant(load), 600*time.Second, seed, traffic.SeedPrefixes().Draw(1))
 		},
@@ -106,7 +107,7 @@ func seedScenario(_ Preset, load float64) Scenario {
 	for range 10 {
 		sc.Backends = append(sc.Backends, Backend{
 			Engine:   func() engine.Model { return engine.NewToy(seedRate, seedSlots) },
-			Capacity: seedSlots * (seedPrefix / traffic.BlockTokens * traffic.BlockTokens), // a partial block has no key
+			Capacity: seedSlots * seedPrefix,
 		})
 	}
 	return sc
@@ -123,7 +124,7 @@ const (
 
 func batched(engines ...engine.Batching) Scenario {
 	sc := Scenario{
-		Until: length, Warmup: warmup, Drain: drain, Cover: traffic.CoarseCover(4),
+		Until: length, Warmup: warmup, Drain: drain, BlockTokens: 4 * traffic.RealBlock,
 		Rate:  float64(engines[0].Budget) * 1e9 / (engines[0].Fixed + engines[0].PerPrefill*float64(engines[0].Budget)),
 		Polls: time.Second,
 	}

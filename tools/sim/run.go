@@ -198,7 +198,7 @@ func (r *run) arrive(now Instant) {
 	r.source.Pop(j)
 	j.Arrive = now
 	j.Stream = !r.sc.Unstreamed
-	j.SetKeys(r.sc.Cover)
+	j.SetKeys(r.sc.BlockTokens)
 	if len(r.agents) > 1 {
 		j.Agent = r.rnd.IntN(len(r.agents))
 	}

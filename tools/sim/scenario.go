@@ -42,12 +42,12 @@ type Scenario struct {
 	Warmup Instant // earlier arrivals are served but not counted
 	Drain  Instant // what is not done this long after Until counts as unfinished; 0 = wait for all
 
-	Cover      traffic.Cover // the router's keys
-	Rate       float64       // prefill tokens/s of a healthy backend
-	Memory     float64       // size of the router's memory over the true cache; 0 = 1
-	Perfect    bool          // the toy: the router's memory is exactly the cache
-	Polls      time.Duration
-	Unstreamed bool // answers come at once: the router sees no first token
+	BlockTokens int     // prompt tokens per block of the router's keys; traffic.RealBlock is the agent's own
+	Rate        float64 // prefill tokens/s of a healthy backend
+	Memory      float64 // size of the router's memory over the true cache; 0 = 1
+	Perfect     bool    // the toy: the router's memory is exactly the cache
+	Polls       time.Duration
+	Unstreamed  bool // answers come at once: the router sees no first token
 
 	Agents  int           // routing agents, each with memory and books of its own; 0 = 1
 	Telling time.Duration // agents tell each other decisions this late; 0 = never
@@ -63,11 +63,11 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 		memory = 1
 	}
 	s := policies.Setup{
-		Backends: len(sc.Backends),
-		Cover:    sc.Cover,
-		Rate:     sc.Rate,
-		Perfect:  sc.Perfect,
-		Rand:     rnd,
+		Backends:    len(sc.Backends),
+		BlockTokens: sc.BlockTokens,
+		Rate:        sc.Rate,
+		Perfect:     sc.Perfect,
+		Rand:        rnd,
 	}
 	for _, b := range sc.Backends {
 		s.Capacity = append(s.Capacity, int64(float64(b.Capacity)*memory))

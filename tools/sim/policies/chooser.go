@@ -52,12 +52,12 @@ type Note struct {
 
 // Setup is what a policy may know about the fleet.
 type Setup struct {
-	Backends int
-	Cover    traffic.Cover // geometry of the keys
-	Capacity []int64       // tokens the router's memory holds per backend
-	Rate     float64       // prefill tokens/s of one healthy backend
-	Perfect  bool          // the toy: memory is exactly the cache, no marks expire
-	Rand     *rand.Rand
+	Backends    int
+	BlockTokens int     // prompt tokens per block of the keys
+	Capacity    []int64 // tokens the router's memory holds per backend
+	Rate        float64 // prefill tokens/s of one healthy backend
+	Perfect     bool    // the toy: memory is exactly the cache, no marks expire
+	Rand        *rand.Rand
 }
 
 // Policy makes choosers.

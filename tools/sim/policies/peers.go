@@ -44,7 +44,7 @@ func (p *powerOfTwo) draw(but int) int {
 // times the mean of requests in flight is passed over.
 func BoundedHash(factor float64) Policy {
 	return Policy{"bounded-hash", func(s Setup) Chooser {
-		c := &boundedHash{books: newBooks(s), factor: factor, blocks: 4096 / traffic.BlockTokens, cover: s.Cover}
+		c := &boundedHash{books: newBooks(s), factor: factor, blocks: max(1, 4096/s.BlockTokens)}
 		for slot := range s.Backends {
 			for v := range 160 {
 				c.ring = append(c.ring, vnode{traffic.Mix(uint64(slot)+1, uint64(v)), slot})
@@ -64,18 +64,14 @@ type boundedHash struct {
 	books
 	factor float64
 	blocks int // how much of the prompt is hashed
-	cover  traffic.Cover
 	ring   []vnode
 }
 
 func (c *boundedHash) Route(j *traffic.Job, _ Instant) int {
 	var h uint64
-	switch n := sort.Search(len(j.Keys), func(i int) bool { return int(c.cover[i]) > c.blocks }); {
-	case n > 0:
+	if n := min(len(j.Keys), c.blocks); n > 0 {
 		h = traffic.Mix(uint64(j.Keys[n-1]), 7)
-	case len(j.Keys) > 0: // the first key already covers more
-		h = traffic.Mix(uint64(j.Keys[0]), 7)
-	default:
+	} else {
 		h = c.rnd.Uint64()
 	}
 	total, up := 1, 0

@@ -95,63 +95,28 @@ func Mix(a, b uint64) uint64 {
 	return z ^ z>>31
 }
 
-// BlockTokens is how many prompt tokens a block of key.BlockBytes bytes is, at
-// BytesPerToken, which the router takes for a start too.
-const (
-	BytesPerToken = 4
-	BlockTokens   = key.BlockBytes / BytesPerToken
-)
-
-// Cover is the geometry of keys: Cover[i] blocks are covered by i+1 keys. It is
-// shared and never changes.
-type Cover []int32
-
-// RealCover is the geometry of package key.
-func RealCover() Cover {
-	c := make(Cover, key.MaxKeys)
-	end, stride := int32(0), int32(1)
-	for n := range c {
-		if n >= key.DenseKeys && (n-key.DenseKeys)%key.SparseRun == 0 {
-			stride *= 2
-		}
-		end += stride
-		c[n] = end
-	}
-	return c
-}
-
-// CoarseCover has a key at every stride blocks. A run of the real keys is then
-// known to that many blocks only, and a simulation is that much faster.
-func CoarseCover(stride int) Cover {
-	c := make(Cover, key.MaxKeys)
-	for n := range c {
-		c[n] = int32((n + 1) * stride)
-	}
-	return c
-}
-
-// ChainCover makes a prefix of that many tokens a chain of n keys; what follows
-// the prefix has none.
-func ChainCover(tokens, n int) Cover {
-	c := make(Cover, n)
-	for i := range c {
-		c[i] = int32(tokens / BlockTokens * (i + 1) / n)
-	}
-	return c
-}
+// RealBlock is how many tokens a block of key.BlockBytes bytes is at four bytes
+// per token, which is what a router takes for a start.
+const RealBlock = key.BlockBytes / 4
 
 // SetKeys computes the keys and the canonical bytes that a router would find
-// for the job. A partial block gives no key.
-func (j *Job) SetKeys(cover Cover) {
+// for the job when a block is blockTokens tokens. The geometry is the router's:
+// dense keys first, then sparse ones with a doubling stride, none for a partial
+// block. Blocks larger than RealBlock make long prompts cheap to simulate; what
+// the router then knows of a match is that much coarser.
+func (j *Job) SetKeys(blockTokens int) {
 	j.Keys = j.Keys[:0]
-	j.Bytes = j.Prompt * BytesPerToken
+	j.Bytes = j.Prompt * key.BlockBytes / blockTokens
 	if len(j.Segs) == 0 {
 		return
 	}
+	end, stride := 0, blockTokens
 	seg, segEnd := 0, j.Segs[0].Tokens
-	for n, blocks := range cover {
-		end := int(blocks) * BlockTokens
-		if end > j.Prompt {
+	for n := 0; n < key.MaxKeys; n++ {
+		if n >= key.DenseKeys && (n-key.DenseKeys)%key.SparseRun == 0 {
+			stride *= 2
+		}
+		if end += stride; end > j.Prompt {
 			return
 		}
 		for end > segEnd {

@@ -10,10 +10,18 @@ import (
 	"github.com/tautline/tautline/userspace/key"
 )
 
-func TestRealCoverReachesWhatTheKeysReach(t *testing.T) {
-	c := RealCover()
-	if c[447] != 448 || c[448] != 450 || c[455] != 464 || c[456] != 468 || c[511] != 448+8*(512-2) {
-		t.Errorf("cover %d %d %d %d %d", c[447], c[448], c[455], c[456], c[511])
+func TestKeysReachAsFarAsTheRealOnes(t *testing.T) {
+	blocks := 448 + 8*(512-2) // 448 dense, then eight at each stride of 2 to 256
+	for _, c := range []struct{ tokens, keys int }{
+		{63, 0}, {64, 1}, {448 * 64, 448}, {449 * 64, 448}, {450 * 64, 449}, {464 * 64, 456}, {468 * 64, 457},
+		{blocks*64 - 1, 511}, {blocks * 64, 512}, {blocks * 128, 512},
+	} {
+		j := &Job{}
+		j.Reset()
+		j.Add(Segment{1, c.tokens})
+		if j.SetKeys(RealBlock); len(j.Keys) != c.keys {
+			t.Errorf("%d tokens have %d keys, want %d", c.tokens, len(j.Keys), c.keys)
+		}
 	}
 }
 
@@ -26,8 +34,8 @@ func TestKeysFollowSegments(t *testing.T) {
 	}
 	a.Add(Segment{2, 500})
 	b.Add(Segment{3, 500})
-	a.SetKeys(RealCover())
-	b.SetKeys(RealCover())
+	a.SetKeys(RealBlock)
+	b.SetKeys(RealBlock)
 	if len(a.Keys) != 1500/64 || a.Bytes != 6000 {
 		t.Fatalf("%d keys of %d bytes", len(a.Keys), a.Bytes)
 	}
@@ -47,15 +55,13 @@ func TestKeysFollowSegments(t *testing.T) {
 	}
 }
 
-func TestChainLeavesTheRestWithoutKeys(t *testing.T) {
+func TestLargeBlocksLeaveTheRestWithoutKeys(t *testing.T) {
 	j := &Job{}
 	j.Reset()
 	j.Add(Segment{1, 55000})
 	j.Add(Segment{2, 1500})
-	c := ChainCover(55000, 5)
-	j.SetKeys(c)
-	if len(j.Keys) != 5 || c[4] != 55000/64 {
-		t.Errorf("%d keys, cover %v", len(j.Keys), c)
+	if j.SetKeys(11000); len(j.Keys) != 5 || j.Bytes != 1314 {
+		t.Errorf("%d keys of %d bytes", len(j.Keys), j.Bytes)
 	}
 }
 

@@ -33,6 +33,26 @@ func All() []Policy {
 	}
 }
 
+// WithTau returns a policy that has a saturation limit, with another limit in
+// tokens.
+func WithTau(name string, tokens float64) (Policy, error) {
+	if !(tokens >= 0 && tokens <= 1e15) {
+		return Policy{}, fmt.Errorf("tau %v: must be a number of tokens", tokens)
+	}
+	tau := SetTau(tokens)
+	switch name {
+	case "sticky-until-saturated":
+		return Own(name, decide.StickyUntilSaturated, tau), nil
+	case "sticky-absolute":
+		return Own(name, decide.StickyUntilSaturated, func(p *decide.Params) { p.TauCompare = decide.Absolute; tau(p) }), nil
+	case "sticky-active":
+		return Own(name, decide.StickyUntilSaturated, func(p *decide.Params) { p.Load = decide.ActiveRequests; tau(p) }), nil
+	case "article-saturating":
+		return Article(name, tokens, 4), nil
+	}
+	return Policy{}, fmt.Errorf("policy %q has no tau", name)
+}
+
 // cacheAwareKeys bounds a tree of cache_aware: 2^26 characters by default, in
 // keys of 1,024 characters.
 const cacheAwareKeys = 1 << 16

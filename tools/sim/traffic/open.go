@@ -97,6 +97,14 @@ func NewZipf(n int, exponent float64) Zipf {
 	return Zipf{cumulative}
 }
 
+// Share returns the share of a rank.
+func (z Zipf) Share(rank int) float64 {
+	if rank == 0 {
+		return z.cumulative[0]
+	}
+	return z.cumulative[rank] - z.cumulative[rank-1]
+}
+
 // Draw returns a rank.
 func (z Zipf) Draw(rnd *rand.Rand) int {
 	return sort.SearchFloat64s(z.cumulative, rnd.Float64())

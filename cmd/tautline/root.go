@@ -34,6 +34,8 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newVersion(),
+		newAgent(),
+		newDemo(),
 		newStatus(),
 		newBackends(),
 		newModelserver(),

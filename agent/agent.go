@@ -26,6 +26,7 @@ import (
 	"github.com/tautline/tautline/userspace/key"
 	"github.com/tautline/tautline/userspace/poll"
 	"github.com/tautline/tautline/userspace/proxy"
+	"github.com/tautline/tautline/userspace/splice"
 )
 
 // Options are what an Agent is given beside its configuration.
@@ -52,6 +53,7 @@ type Agent struct {
 	listener net.Listener
 	tls      *tls.Config // nil = plain
 	cert     certificate
+	kernel   kernelSide
 	draining atomic.Bool
 
 	mu      sync.Mutex // guards what a reload changes
@@ -98,8 +100,17 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	a.recorder = telemetry.NewRecorder(a.registry)
+	if a.kernel, err = openKernel(ctx, cfg); err != nil {
+		return err
+	}
+	if st := a.kernel.status; st.On {
+		a.log.Info("splice on: the kernel carries streams")
+	} else if st.Mode != splice.ModeOff {
+		a.log.Warn("splice off: streams pass through the agent", "reason", st.Reason)
+	}
 	a.proxy, err = proxy.New(proxy.Options{
-		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Recorder: a.recorder, Log: a.log, Clock: a.now,
+		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer},
+		Recorder: a.recorder, Log: a.log, Clock: a.now,
 	})
 	if err != nil {
 		return err
@@ -110,6 +121,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	a.registry.MustRegister(
 		telemetry.NewCollector(a.fleet, a.now, a.label),
 		telemetry.NewPollCollector(a.pollStatus),
+		telemetry.NewSpliceCollector(a),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -185,6 +197,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.admin != nil {
 		wg.Go(func() { failed <- a.admin.Serve() })
 	}
+	publishing, stopPublishing := context.WithCancel(context.Background())
+	defer stopPublishing()
+	wg.Go(func() { a.publish(publishing) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -202,12 +217,19 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = errors.Join(err, a.admin.Shutdown(stop))
 		cancel()
 	}
+	stopPublishing()
 	wg.Wait()
 	return err
 }
 
-// Close frees what New opened. It is for agents that never ran; Run calls it.
+// Close frees what New opened, the kernel's side last. It is for agents that
+// never ran; Run calls it.
 func (a *Agent) Close() {
+	defer func() {
+		if err := a.kernel.close(); err != nil {
+			a.log.Warn("kernel side not cleaned up", "err", err)
+		}
+	}()
 	if a.poller != nil {
 		a.poller.Close()
 	}

@@ -129,6 +129,11 @@ func (a *Agent) removeBackend(id string, m member) {
 	a.fleet.Remove(m.slot)
 	a.proxy.RemoveBackend(m.slot)
 	a.recorder.Forget(a.slots[m.slot])
+	if set := a.kernel.maps(); set != nil {
+		if err := set.DeleteBackend(uint32(m.slot)); err != nil {
+			a.log.Warn("row of a removed backend stays in the kernel", "backend", id, "err", err)
+		}
+	}
 	delete(a.members, id)
 	delete(a.slots, m.slot)
 	a.log.Info("backend removed", "backend", id)

@@ -19,6 +19,18 @@ func (a *Agent) labelOf(s decide.Spec) string {
 	return s.Site + "/" + s.Name
 }
 
+// address is a backend's URL.
+func (a *Agent) address(slot int) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.members {
+		if m.slot == slot {
+			return m.cfg.URL
+		}
+	}
+	return ""
+}
+
 // pollStatus is the poller's state, by label.
 func (a *Agent) pollStatus() []poll.Status { return a.poller.Status(nil) }
 
@@ -35,22 +47,17 @@ func (a *Agent) Status() telemetry.Status {
 		Draining:      a.draining.Load(),
 		ActiveStreams: a.proxy.Active(),
 		TagKey:        cfg.PrefixAffinity.TagKeyPath != "",
-		Splice:        telemetry.SpliceStatus{Mode: cfg.Splice.Mode, State: "off"},
+		Splice:        a.spliceStatus(),
 		Backends:      []telemetry.BackendStatus{},
 	}
 	polls := map[int]poll.Status{}
 	for _, p := range a.pollStatus() {
 		polls[p.Slot] = p
 	}
-	urls := map[int]string{}
-	a.mu.Lock()
-	for _, m := range a.members {
-		urls[m.slot] = m.cfg.URL
-	}
-	a.mu.Unlock()
+	set := a.kernel.maps()
 	for _, b := range a.fleet.Snapshot(a.now(), nil) {
 		row := telemetry.BackendStatus{
-			Site: b.Spec.Site, Name: b.Spec.Name, URL: urls[b.Slot], Models: b.Spec.Models,
+			Site: b.Spec.Site, Name: b.Spec.Name, URL: a.address(b.Slot), Models: b.Spec.Models,
 			Admitted: b.Admitted, Measured: b.Measured, Queue: b.Queue, Waiting: b.Waiting, Running: b.Running,
 			KVUse: b.KVUse, Inflight: b.InFlight, UncachedTokens: b.Uncached,
 			IndexEntries: b.IndexEntries, IndexCapacity: b.IndexCapacity,
@@ -68,6 +75,13 @@ func (a *Agent) Status() telemetry.Status {
 		for o, n := range b.Picks {
 			if n > 0 {
 				row.Picks[decide.Outcome(o).String()] = n
+			}
+		}
+		if set != nil {
+			if l, ok, err := set.Latency(uint32(b.Slot)); err == nil && ok {
+				row.SplicedBytes, row.SplicedChunks, row.ChunkGap = l.Bytes, l.Chunks, telemetry.GapQuantiles(&l)
+				s.Splice.Bytes += l.Bytes
+				s.Splice.Chunks += l.Chunks
 			}
 		}
 		s.Backends = append(s.Backends, row)

@@ -91,3 +91,6 @@ func (l *Latency) Quantile(q float64) time.Duration {
 	}
 	return Bound(len(l.Gaps) - 1)
 }
+
+// CounterName is the reason's name of a row of Counters, as used in metrics.
+func CounterName(row int) string { return bpf.TautlineReason(row).String() }

@@ -55,6 +55,7 @@ type BackendStatus struct {
 	TTFT           *Quantiles        `json:"ttft_seconds,omitempty"`
 	ChunkGap       *Quantiles        `json:"chunk_gap_seconds,omitempty"`
 	SplicedBytes   uint64            `json:"spliced_bytes"`
+	SplicedChunks  uint64            `json:"spliced_chunks"`
 	PollErrors     uint64            `json:"poll_errors"`
 }
 

@@ -87,13 +87,15 @@ routing: {peak_prefill_tokens_per_second: 40000, ttft_tolerance: 250ms}
 prefix_affinity: {exploration: 0.05}
 log: {level: warn}
 `)
-	fmt.Fprintf(&b, "splice: {mode: %s, pin_path: %s}\n", splice, "/sys/fs/bpf/tautline-demo-"+strconv.Itoa(os.Getpid()))
+	fmt.Fprintf(&b, "splice: {mode: %s, pin_path: %s}\n", splice, pinPath())
 	b.WriteString("backends:\n")
 	for i, u := range f.Servers {
 		fmt.Fprintf(&b, "  - {name: gpu%d, url: %q}\n", i, u)
 	}
 	return b.String()
 }
+
+func pinPath() string { return "/sys/fs/bpf/tautline-demo-" + strconv.Itoa(os.Getpid()) }
 
 // Stop ends the processes, the agent first, and removes what they used.
 func (f *Fleet) Stop() error {
@@ -107,9 +109,6 @@ func (f *Fleet) Stop() error {
 	if f.dir != "" {
 		err = os.RemoveAll(f.dir)
 	}
-	// The agent removes its pins; the folder above them is ours.
-	if e := os.Remove("/sys/fs/bpf/tautline-demo-" + strconv.Itoa(os.Getpid())); e != nil && !errors.Is(e, os.ErrNotExist) {
-		err = errors.Join(err, e)
-	}
-	return err
+	// Pins outlive an agent by design; those of a demo are of no use to anybody.
+	return errors.Join(err, os.RemoveAll(pinPath()))
 }

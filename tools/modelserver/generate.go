@@ -110,8 +110,8 @@ func (s *Server) begin(c *call, p *rendering) (*generation, *refusal) {
 		no.param = "model"
 		return nil, no
 	}
-	limit := c.req.limit()
-	if limit < 0 {
+	limit, given := c.req.limit()
+	if given && limit < 1 {
 		return nil, refuse(http.StatusBadRequest, "max_tokens must be at least 1, got %d.", limit)
 	}
 	if s.cfg.Instant {

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ type Server struct {
 	start  atomic.Int64 // process start, Unix nanoseconds
 	serial atomic.Uint64
 	salt   uint64
+	bodies sync.Pool // of *bytes.Buffer, in instant mode
 
 	mu       sync.Mutex
 	requests map[string]uint64 // by path
@@ -59,6 +61,7 @@ func New(cfg Config) (*Server, error) {
 		salt:     rand.Uint64(),
 		requests: make(map[string]uint64),
 	}
+	s.bodies.New = func() any { return new(bytes.Buffer) }
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.start.Store(time.Now().UnixNano())
 	s.SetFault(cfg.Fault)

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ type Server struct {
 	start  atomic.Int64 // process start, Unix nanoseconds
 	serial atomic.Uint64
 	salt   uint64
+	bodies sync.Pool // of *bytes.Buffer, in instant mode
 
 	mu       sync.Mutex
 	requests map[string]uint64 // by path
@@ -59,6 +61,7 @@ func New(cfg Config) (*Server, error) {
 		salt:     rand.Uint64(),
 		requests: make(map[string]uint64),
 	}
+	s.bodies.New = func() any { return new(bytes.Buffer) }
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.start.Store(time.Now().UnixNano())
 	s.SetFault(cfg.Fault)
@@ -155,6 +158,16 @@ func (s *Server) routes() *http.ServeMux {
 	})
 	m.HandleFunc("POST /v1/chat/completions", s.endpoint("chat", (*refusal).openai, s.chat))
 	m.HandleFunc("POST /v1/completions", s.endpoint("completions", (*refusal).openai, s.completions))
+	m.HandleFunc("POST /v1/messages", s.endpoint("messages", (*refusal).anthropic, s.messages))
+	m.HandleFunc("POST /v1/messages/count_tokens", s.endpoint("count_tokens", (*refusal).anthropic, s.countTokens))
+	m.HandleFunc("POST /v1/embeddings", s.endpoint("embeddings", (*refusal).openai, s.embeddings))
+	m.HandleFunc("POST /v1/responses", s.endpoint("responses", (*refusal).openai, s.responses))
+	m.HandleFunc("POST /v1/responses/input_tokens", s.endpoint("input_tokens", (*refusal).openai, s.inputTokens))
+	m.HandleFunc("GET /v1/responses/{id}", s.responseByID)
+	m.HandleFunc("DELETE /v1/responses/{id}", s.responseByID)
+	m.HandleFunc("POST /v1/responses/{id}/cancel", s.responseByID)
+	m.HandleFunc("GET /v1/responses/{id}/input_items", s.inputItems)
+	s.conversationRoutes(m)
 	m.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 	})

@@ -96,10 +96,12 @@ type backendConn struct {
 	written atomic.Int64
 }
 
-// Write writes and counts.
+// Write writes and counts. The count runs ahead of the write: a backend may
+// answer before Write returns, and must not be taken for one that got nothing.
 func (c *backendConn) Write(p []byte) (int, error) {
+	c.written.Add(int64(len(p)))
 	n, err := c.Conn.Write(p)
-	c.written.Add(int64(n))
+	c.written.Add(int64(n - len(p)))
 	return n, err
 }
 
@@ -178,6 +180,16 @@ func (p *Proxy) backend(slot int) *backend {
 		return nil
 	}
 	return all[slot]
+}
+
+// anyBackend tells whether there is one at all.
+func (p *Proxy) anyBackend() bool {
+	for _, b := range *p.backends.Load() {
+		if b != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // dialer returns a transport's DialContext for a slot.

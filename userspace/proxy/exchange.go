@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"io"
 	"mime"
@@ -255,6 +254,7 @@ type timedBody struct {
 	src   io.Reader
 	begun time.Time
 	n     int64
+	until atomic.Int64 // deadline of the current read in Unix nanoseconds; 0 = none
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
@@ -264,6 +264,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	if all.Before(next) {
 		next = all
 	}
+	b.until.Store(next.UnixNano())
 	_ = b.x.rc.SetReadDeadline(next) // not supported only outside a server
 	n, err := b.src.Read(p)
 	b.n += int64(n)
@@ -272,7 +273,17 @@ func (b *timedBody) Read(p []byte) (int, error) {
 
 // done takes the limit away again: what the server reads next is the client's
 // going away.
-func (b *timedBody) done() { _ = b.x.rc.SetReadDeadline(time.Time{}) }
+func (b *timedBody) done() {
+	b.until.Store(0)
+	_ = b.x.rc.SetReadDeadline(time.Time{})
+}
+
+// late tells whether the patience has run out. A read that fails for that reason
+// cancels the request's context, as if the client had gone.
+func (b *timedBody) late() bool {
+	until := b.until.Load()
+	return until > 0 && time.Now().UnixNano() >= until
+}
 
 // streamedBody passes a client's body on as it comes. It remembers whether a
 // transport has begun to read it, and why reading failed.
@@ -318,9 +329,8 @@ func (x *exchange) failed(why failure) verdict {
 
 // refuseBody answers a request whose body could not be read.
 func (x *exchange) refuseBody(why Refusal, err error) verdict {
-	if why == RefusalBadBody && errors.Is(context.Cause(x.r.Context()), context.Canceled) {
-		x.sum.Abort = AbortClient
-		return broken
+	if why == RefusalBadBody && x.r.Context().Err() != nil {
+		x.sum.Abort = AbortClient // it may have closed its half only: answer all the same
 	}
 	if err != nil {
 		x.p.log.Debug("request body", "reason", why.String(), "error", err)
@@ -333,6 +343,7 @@ const (
 	// thrown away, so that the client gets to read the answer instead of a reset.
 	lingerBytes = 256 << 20
 	lingerTime  = 5 * time.Second
+	lingerShort = 100 * time.Millisecond
 )
 
 // refuse answers with an error of the agent's own.
@@ -345,17 +356,19 @@ func (x *exchange) refuse(why Refusal, detail string) verdict {
 	}
 	x.w.Header().Set(requestIDHeader, x.id)
 	writeRefusal(x.w, x.r, x.api, why, detail)
-	if !unread || x.r.Header.Get("Expect") != "" {
-		return answered // a client that waits for 100 Continue sends nothing more
-	}
-	if x.rc.Flush() == nil {
-		x.linger()
+	if unread && x.rc.Flush() == nil {
+		x.linger(why)
 	}
 	return answered
 }
 
-// linger reads on for a while.
-func (x *exchange) linger() {
+// linger reads on for a while. A client that waits for 100 Continue, or sends
+// nothing anyway, is only given a moment to close.
+func (x *exchange) linger(why Refusal) {
+	if why == RefusalSlowBody || x.r.Header.Get("Expect") != "" {
+		_ = x.rc.SetReadDeadline(time.Now().Add(lingerShort)) // for the server, which reads as well
+		return
+	}
 	_ = x.rc.SetReadDeadline(time.Now().Add(lingerTime))
 	// The reader of this limit tells the server to close its half first.
 	_, _ = io.Copy(io.Discard, http.MaxBytesReader(x.w, x.r.Body, lingerBytes))

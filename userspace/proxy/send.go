@@ -77,7 +77,7 @@ func (x *exchange) send() (*attempt, failure) {
 			if x.sum.Retry != RetryNone {
 				return nil, last // nobody else is left to try
 			}
-			return nil, noBackend(x.decided.Reason, x.prompt.Model)
+			return nil, x.noBackend()
 		}
 		a, why := x.try(header)
 		if a != nil {
@@ -105,21 +105,27 @@ func (x *exchange) promptBytes() int {
 }
 
 // noBackend turns a decision for nobody into a refusal.
-func noBackend(r decide.Reason, model string) failure {
-	switch r {
+func (x *exchange) noBackend() failure {
+	switch x.decided.Reason {
 	case decide.ReasonPinGone:
 		return failure{refusal: RefusalPinUnknown}
 	case decide.ReasonPinRefused:
 		return failure{refusal: RefusalPinUnavailable}
 	case decide.ReasonUnknownModel:
+		if !x.p.anyBackend() {
+			break // there will be one: not the client's mistake
+		}
 		f := failure{refusal: RefusalNoModel}
-		if model != "" && len(model) <= 256 {
-			f.detail = "Model: " + model
+		if m := x.prompt.Model; len(m) <= maxModelEcho {
+			f.detail = "Model: " + m
 		}
 		return f
 	}
 	return failure{refusal: RefusalNoBackend}
 }
+
+// maxModelEcho is the longest model name that an error repeats.
+const maxModelEcho = 256
 
 // try sends the request to the decided backend. A kept connection that turns out
 // to be closed is no fault of the backend: one new connection to it is tried
@@ -277,8 +283,11 @@ func (a *attempt) informational(code int, header textproto.MIMEHeader) error {
 func (a *attempt) classify(err error) failure {
 	x := a.x
 	if cause := context.Cause(x.r.Context()); cause != nil {
-		if errors.Is(cause, errDrain) {
+		switch {
+		case errors.Is(cause, errDrain):
 			return failure{refusal: RefusalDrain}
+		case x.stream != nil && x.stream.src.late():
+			return failure{refusal: RefusalSlowBody}
 		}
 		return failure{abort: AbortClient}
 	}

@@ -222,19 +222,6 @@ func (x *Index) advance(now time.Duration) {
 	}
 }
 
-// insert adds k to a shelf, outside the order of use.
-func (x *Index) insert(slot int, s *shelf, k key.Key) int32 {
-	if e := s.find(k); e != 0 { // a request with the same key twice
-		s.unlink(byUse, e)
-		return e
-	}
-	e := s.take()
-	s.entries[e].key = k
-	s.enter(e)
-	x.holders.set(k, slot, false)
-	return e
-}
-
 // tidy removes e when nothing holds it any more.
 func (x *Index) tidy(slot int, s *shelf, e int32) {
 	if h := &s.entries[e]; h.confirmed == 0 && h.count == 0 {

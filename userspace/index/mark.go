@@ -1,6 +1,7 @@
 package index
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
@@ -89,8 +90,10 @@ func (x *Index) Withdraw(m Mark) {
 	if s == nil {
 		return
 	}
-	for _, k := range m.keys {
-		if e := s.find(k); e != 0 {
+	guess := int32(0)
+	for _, k := range slices.Backward(m.keys) {
+		if e := s.locate(k, guess); e != 0 {
+			guess = s.entries[e].links[byUse].next
 			s.withdraw(m, e)
 			x.tidy(int(m.slot), s, e)
 		}
@@ -106,8 +109,10 @@ func (x *Index) Drop(m Mark) {
 	if s == nil {
 		return
 	}
-	for _, k := range m.keys {
-		if e := s.find(k); e != 0 {
+	guess := int32(0)
+	for _, k := range slices.Backward(m.keys) {
+		if e := s.locate(k, guess); e != 0 {
+			guess = s.entries[e].links[byUse].next
 			x.remove(int(m.slot), s, e)
 		}
 	}
@@ -144,35 +149,91 @@ func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32) []int32
 		x.touched = make([]int32, n, max(n, key.MaxKeys))
 	}
 	own := x.touched[:n]
-	missing := 0
-	for i := n - 1; i >= 0; i-- {
-		e := s.find(keys[i])
+	missing := s.raise(keys[:n], cover, own)
+	x.evict(slot, s, missing) // never own ones: they are the most recent and fit
+	if missing > 0 {
+		x.fill(slot, s, keys[:n], cover, own)
+	}
+	return own
+}
+
+// raise moves the keys that are there to the recent end, in the order of own,
+// last to first, and returns the room that the others need. own gets the
+// entries, 0 where there is none.
+//
+// Keys that came with one request lie next to each other, so the next entry of
+// the list is the guess for the next key: while it is right, no table is read
+// and the whole stretch moves at once.
+func (s *shelf) raise(keys []key.Key, cover []int32, own []int32) (missing int) {
+	var oldest, newest int32 // the stretch that moves next; 0 = none
+	for i := len(keys) - 1; i >= 0; i-- {
+		w := weight(i, cover)
+		e := int32(0)
+		if newest != 0 {
+			e = s.entries[newest].links[byUse].next
+		}
+		if e == 0 || s.entries[e].key != keys[i] {
+			if newest != 0 {
+				s.move(oldest, newest)
+			}
+			e = s.find(keys[i])
+			oldest, newest = e, 0
+		}
 		own[i] = e
 		switch {
 		case e != 0:
-			s.weigh(e, weight(i, cover))
-			s.unlink(byUse, e)
-			s.push(byUse, 0, e)
+			newest = e
+			s.weigh(e, w)
 		case s.blocks > 0:
-			missing += int(weight(i, cover))
+			missing += int(w)
 		default:
 			missing++
 		}
 	}
-	x.evict(slot, s, missing) // never own ones: they are the most recent and fit
-	if missing == 0 {
-		return own
+	if newest != 0 {
+		s.move(oldest, newest)
 	}
-	for i := n - 1; i >= 0; i-- {
-		if own[i] == 0 {
-			own[i] = x.insert(slot, s, keys[i])
-		} else {
-			s.unlink(byUse, own[i])
+	return missing
+}
+
+// move moves a stretch of the order of use to its recent end.
+func (s *shelf) move(oldest, newest int32) {
+	before, after := s.entries[oldest].links[byUse].prev, s.entries[newest].links[byUse].next
+	if after == 0 {
+		return
+	}
+	s.entries[before].links[byUse].next = after
+	s.entries[after].links[byUse].prev = before
+	last := s.entries[0].links[byUse].prev
+	s.entries[oldest].links[byUse].prev = last
+	s.entries[last].links[byUse].next = oldest
+	s.entries[newest].links[byUse].next = 0
+	s.entries[0].links[byUse].prev = newest
+}
+
+// fill adds the keys that have no entry, each in its place among those that
+// raise moved.
+func (x *Index) fill(slot int, s *shelf, keys []key.Key, cover []int32, own []int32) {
+	at := int32(0) // the entry that the next new one goes before
+	for i := len(own) - 1; i >= 0 && at == 0; i-- {
+		at = own[i]
+	}
+	for i := len(own) - 1; i >= 0; i-- {
+		if own[i] != 0 {
+			at = s.entries[own[i]].links[byUse].next
+			continue
 		}
-		s.weigh(own[i], weight(i, cover))
-		s.push(byUse, 0, own[i])
+		if own[i] = s.find(keys[i]); own[i] != 0 {
+			continue // a request with the same key twice
+		}
+		e := s.take()
+		s.entries[e].key = keys[i]
+		s.enter(e)
+		x.holders.set(keys[i], slot, false)
+		s.weigh(e, weight(i, cover))
+		s.push(byUse, at, e)
+		own[i] = e
 	}
-	return own
 }
 
 // fitting returns how many of the keys fit an empty shelf.

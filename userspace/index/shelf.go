@@ -108,7 +108,7 @@ func (s *shelf) give(e int32) {
 	s.free = e
 }
 
-// push puts e at the end of the list of head.
+// push puts e before head: at the end of its list, where head is one.
 func (s *shelf) push(list int, head, e int32) {
 	last := s.entries[head].links[list].prev
 	s.entries[e].links[list] = link{last, head}
@@ -137,6 +137,15 @@ func (s *shelf) find(k key.Key) int32 {
 			return e
 		}
 	}
+}
+
+// locate is find with a guess: keys of one request lie next to each other in the
+// order of use.
+func (s *shelf) locate(k key.Key, guess int32) int32 {
+	if guess != 0 && s.entries[guess].key == k {
+		return guess
+	}
+	return s.find(k)
 }
 
 // enter puts e into the table. Its key must not be there.

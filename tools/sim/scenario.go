@@ -56,6 +56,31 @@ type Scenario struct {
 	Series  time.Duration // sample the backends' load this often; 0 = not at all
 }
 
+// Shorten ends the arrivals earlier; the warm-up stays the same share of them.
+// It has no effect beyond the scenario's own length.
+func (sc *Scenario) Shorten(until time.Duration) {
+	if until >= sc.Until {
+		return
+	}
+	sc.Warmup = Instant(float64(sc.Warmup) * float64(until) / float64(sc.Until))
+	sc.Until = until
+	make := sc.Traffic
+	sc.Traffic = func(seed uint64) traffic.Source { return &ended{make(seed), until} }
+}
+
+// ended cuts a source off.
+type ended struct {
+	traffic.Source
+	until Instant
+}
+
+func (e *ended) Next() Instant {
+	if t := e.Source.Next(); t < e.until {
+		return t
+	}
+	return traffic.Never
+}
+
 // setup makes what a policy may know.
 func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 	memory := sc.Memory

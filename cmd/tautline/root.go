@@ -35,6 +35,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newVersion(),
 		newConfig(),
+		newBench(),
 	)
 	return root
 }

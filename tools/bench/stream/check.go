@@ -78,10 +78,20 @@ func (c *Checker) Feed(b []byte, at int64, each func(Chunk)) {
 		c.rest = append(c.rest, b...)
 		n := c.events(c.rest, at, each)
 		c.rest = append(c.rest[:0], c.rest[n:]...)
+		c.bound()
 		return
 	}
 	n := c.events(b, at, each)
 	c.rest = append(c.rest, b[n:]...)
+	c.bound()
+}
+
+// bound drops a beginning that is longer than any event.
+func (c *Checker) bound() {
+	if len(c.rest) > c.spec.Bytes+MinBytes+len(finishTail) {
+		c.fault(&c.faults.Damaged, "%d bytes without an event's end: %.60q", len(c.rest), c.rest)
+		c.rest = c.rest[:0]
+	}
 }
 
 // Close says that the body ended and returns all faults and what the first was.

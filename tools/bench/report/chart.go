@@ -12,7 +12,7 @@ import (
 const (
 	chartLeft   = 110 // room for the paths' names
 	chartPlot   = 560
-	chartRight  = 150 // room for the figures
+	chartRight  = 180 // room for the figures
 	chartRow    = 34
 	chartTop    = 64
 	chartBottom = 54

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 )
 
 // column is one column of a table.
@@ -32,7 +31,7 @@ func (r *Report) Table(w io.Writer) error {
 	if r.measured(func(p Path) bool { return len(p.Streams) > 0 }) {
 		fmt.Fprintf(&b, "\nPaced streams: %d x %.4g chunks/s of %d bytes (%s), %d tokens a response, %.3g s a round; server write to client read\n",
 			s.Streams, s.Rate, s.ChunkBytes, s.Pattern, s.Tokens, s.Seconds)
-		r.table(&b, append([]column{
+		r.table(&b, []column{
 			{"p50 ms", number("%.3f", 1e3, func(r Row) Value { return r.P50 })},
 			{"p90 ms", number("%.3f", 1e3, func(r Row) Value { return r.P90 })},
 			{"p99 ms", number("%.3f", 1e3, func(r Row) Value { return r.P99 })},
@@ -44,7 +43,15 @@ func (r *Report) Table(w io.Writer) error {
 			{"chunks/s", number("%.0f", 1, func(r Row) Value { return r.PerSec })},
 			{"wake-ups/resp", number("%.1f", 1, func(r Row) Value { return r.Wakeups })},
 			{"spliced", number("%.2f%%", 0.01, func(r Row) Value { return r.Spliced })},
-		}, against(ref)...))
+		})
+		if ref != "" {
+			fmt.Fprintf(&b, "\nAgainst %s in the same round (1 = the same)\n", ref)
+			r.table(&b, []column{
+				{"router cpu/chunk", number("%.3f", 1, func(r Row) Value { return r.CPURatio })},
+				{"added p50", number("%.3f", 1, func(r Row) Value { return r.AddedRatio })},
+				{"p99", number("%.3f", 1, func(r Row) Value { return r.P99Ratio })},
+			})
+		}
 	}
 	if r.measured(func(p Path) bool { return len(p.Requests)+len(p.TTFT) > 0 }) {
 		fmt.Fprintf(&b, "\nRequests: bodies of %d bytes; load: %d at once, answered at once; first token: %d streams at once\n",
@@ -81,46 +88,44 @@ func (r *Report) measured(has func(Path) bool) bool {
 	return false
 }
 
-// against are the columns of ratios; none without a reference.
-func against(ref string) []column {
-	if ref == "" {
-		return nil
-	}
-	return []column{
-		{"router cpu / " + ref, number("%.2f", 1, func(r Row) Value { return r.CPURatio })},
-		{"added p50 / " + ref, number("%.2f", 1, func(r Row) Value { return r.AddedRatio })},
-		{"p99 / " + ref, number("%.2f", 1, func(r Row) Value { return r.P99Ratio })},
-	}
-}
-
+// table prints a row for each path: its name to the left, figures to the right.
 func (r *Report) table(w io.Writer, columns []column) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "path\t")
+	lines := [][]string{{"path"}}
 	for _, c := range columns {
-		fmt.Fprintf(tw, "%s\t", c.head)
+		lines[0] = append(lines[0], c.head)
 	}
-	fmt.Fprintln(tw)
 	for _, row := range r.Summary {
-		fmt.Fprintf(tw, "%s\t", row.Path)
+		line := []string{row.Path}
 		for _, c := range columns {
-			fmt.Fprintf(tw, "%s\t", c.cell(row))
+			line = append(line, c.cell(row))
 		}
-		fmt.Fprintln(tw)
+		lines = append(lines, line)
 	}
-	tw.Flush()
+	widths := make([]int, len(columns)+1)
+	for _, line := range lines {
+		for i, cell := range line {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, line := range lines {
+		fmt.Fprintf(w, "%-*s", widths[0], line[0])
+		for i, cell := range line[1:] {
+			fmt.Fprintf(w, "  %*s", widths[i+1], cell)
+		}
+		fmt.Fprintln(w)
+	}
 }
 
 // verdict says what was checked, what was wrong and what was left out.
 func (r *Report) verdict(w io.Writer) {
 	for _, p := range r.Paths {
-		var chunks, responses, failed int
-		var first string
-		var sum = p.faults()
+		chunks, responses := 0, 0
 		for _, s := range p.Streams {
 			chunks += s.AllChunks
 			responses += s.AllResponses
 		}
-		failed, first = p.failures()
+		sum := p.faults()
+		failed, first := p.failures()
 		switch {
 		case failed > 0 || sum.Any():
 			fmt.Fprintf(w, "%s: NOT EXACT: %s; %d failed; first: %s\n", p.Name, sum, failed, first)

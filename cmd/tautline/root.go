@@ -40,6 +40,7 @@ func newRoot() *cobra.Command {
 		newBackends(),
 		newModelserver(),
 		newConfig(),
+		newBench(),
 	)
 	return root
 }

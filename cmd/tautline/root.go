@@ -39,6 +39,10 @@ func newRoot() *cobra.Command {
 		newStatus(),
 		newBackends(),
 		newModelserver(),
+		newExplain(),
+		newKeys(),
+		newSim(),
+		newPlan(),
 		newConfig(),
 		newBench(),
 	)

@@ -94,7 +94,7 @@ func benchTarget(b *testing.B, p *Poller, address string) *target {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &target{poller: p, fetch: newFetcher(base, nil)}
+	t := &target{poller: p, fetch: newFetcher(base, nil, &p.buffers)}
 	t.requests[sourceMetrics] = get(base, "/metrics", "*/*")
 	return t
 }

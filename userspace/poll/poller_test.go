@@ -401,7 +401,7 @@ func TestBackendWithoutUsableMetrics(t *testing.T) {
 			says("vllm:num_requests_running{a=\"" + strings.Repeat("x", 3*lineBytes) + "\"} 1"), ReasonGarbage,
 		},
 		"huge":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(huge) }, ReasonTooLarge},
-		"redirecting": {http.RedirectHandler("/elsewhere", 302).ServeHTTP, ReasonRedirect},
+		"redirecting": {http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP, ReasonRedirect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := healthy(t)

@@ -14,6 +14,8 @@ type Config struct {
 	Admin          string         `mapstructure:"admin"`
 	Pprof          bool           `mapstructure:"pprof"`
 	MaxBodyBytes   int64          `mapstructure:"max_body_bytes"`
+	BodyMemory     int64          `mapstructure:"body_memory_bytes"`
+	DebugHeaders   bool           `mapstructure:"debug_headers"`
 	DrainTimeout   time.Duration  `mapstructure:"drain_timeout"`
 	AllowedPaths   []string       `mapstructure:"allowed_paths"`
 	Backends       []Backend      `mapstructure:"backends"`
@@ -33,12 +35,11 @@ type TLS struct {
 
 // Backend is one model server, or another site's gateway.
 type Backend struct {
-	Name          string   `mapstructure:"name"`
-	URL           string   `mapstructure:"url"`
-	Engine        string   `mapstructure:"engine"`
-	Site          string   `mapstructure:"site"`
-	Models        []string `mapstructure:"models"`
-	KVTiersFactor float64  `mapstructure:"kv_tiers_factor"`
+	Name   string   `mapstructure:"name"`
+	URL    string   `mapstructure:"url"`
+	Engine string   `mapstructure:"engine"`
+	Site   string   `mapstructure:"site"`
+	Models []string `mapstructure:"models"`
 }
 
 // Poll says how the engines' metrics are read.
@@ -52,6 +53,8 @@ type Poll struct {
 type Timeouts struct {
 	Connect      time.Duration `mapstructure:"connect"`
 	RequestHead  time.Duration `mapstructure:"request_head"`
+	RequestBody  time.Duration `mapstructure:"request_body"`
+	KeepAlive    time.Duration `mapstructure:"keep_alive"`
 	ResponseHead time.Duration `mapstructure:"response_head"`
 	Idle         time.Duration `mapstructure:"idle"`
 }
@@ -80,6 +83,7 @@ type PrefixAffinity struct {
 	Exploration            float64 `mapstructure:"exploration"`
 	Capacity               int     `mapstructure:"capacity"`
 	CapacityTokens         string  `mapstructure:"capacity_tokens"`
+	KVTiersFactor          float64 `mapstructure:"kv_tiers_factor"`
 	TTLSecs                int64   `mapstructure:"ttl_secs"`
 	PrefillTokensPerSecond float64 `mapstructure:"prefill_tokens_per_second"`
 	QueuedRequestSeconds   float64 `mapstructure:"queued_request_seconds"`

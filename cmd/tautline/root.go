@@ -34,6 +34,11 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newVersion(),
+		newAgent(),
+		newDemo(),
+		newStatus(),
+		newBackends(),
+		newModelserver(),
 		newConfig(),
 		newBench(),
 	)

@@ -1,0 +1,128 @@
+package decide
+
+import (
+	"math/rand/v2"
+
+	"github.com/tautline/tautline/userspace/load"
+)
+
+// Question is what is asked about one request.
+type Question struct {
+	Keys   int     // how many it has; 0 = affinity does not apply
+	Blocks int     // how many blocks they cover
+	Tokens int64   // of its prompt
+	Output float64 // completion tokens expected (priced)
+	Last   int     // slot that the model's request before this one took, -1 = none (round-robin)
+}
+
+// Candidate is one backend that serves the request's model, and what is known
+// about it at the instant of the decision. Decide fills in Sticky and Cost.
+type Candidate struct {
+	Slot    int
+	Refusal load.Refusal
+	Tried   bool // failed this very request already
+
+	Run      int   // leading keys it holds
+	Blocks   int   // how many blocks they cover
+	Uncached int64 // prompt tokens it would have to prefill
+
+	Tokens   int64 // uncached tokens in flight there; < 0 = not known
+	Requests int   // own requests in flight there
+	Decoding int   // of them, past their first token
+	Queue    int   // worst polled queue depth in the window
+	Measured bool  // Queue is known
+	KVUse    float64
+	HasKV    bool
+	LastCold uint64 // rises with each request without a match sent there; 0 = never (weighted-blend)
+
+	Sticky bool    // qualified for stickiness
+	Cost   float64 // what the policy compared; smaller wins
+}
+
+// Takes says whether the candidate can be chosen.
+func (c *Candidate) Takes() bool { return c.Refusal == load.Admitted && !c.Tried }
+
+// choice is what a policy decides from.
+type choice struct {
+	p   *Params
+	q   Question
+	rnd *rand.Rand
+}
+
+// Decide chooses among cs, all backends that serve the model. It reorders cs so
+// that those that can be taken come first. Given the same arguments and the
+// same state of rnd it always decides the same.
+func Decide(p *Params, q *Question, cs []Candidate, rnd *rand.Rand) Decision {
+	d := Decision{Slot: -1, Outcome: None, Policy: p.Policy, Keys: q.Keys, PromptTokens: q.Tokens}
+	n := gather(cs)
+	pick := 0
+	switch {
+	case len(cs) == 0:
+		d.Reason = ReasonUnknownModel
+		return d
+	case n == 0:
+		if pick, d.Reason = last(cs); pick < 0 {
+			return d
+		}
+		d.Outcome = Lone
+	case n == 1:
+		d.Outcome = Lone
+	default:
+		pick, d.Outcome, d.Reason = choose(choice{p, *q, rnd}, cs[:n])
+	}
+	c := &cs[pick]
+	d.Slot, d.Run, d.Uncached = c.Slot, c.Run, c.Uncached
+	return d
+}
+
+// gather moves the candidates that can be taken to the front and counts them.
+func gather(cs []Candidate) int {
+	n := 0
+	for i := range cs {
+		if cs[i].Takes() {
+			if i != n {
+				cs[i], cs[n] = cs[n], cs[i]
+			}
+			n++
+		}
+	}
+	return n
+}
+
+// last finds what is left when no candidate admits. The only backend of a model
+// that is not draining is tried even while it is ejected: a try that fails costs
+// no more than the refusal, and a try that works ends the ejection.
+func last(cs []Candidate) (pick int, why Reason) {
+	pick, why = -1, ReasonNotAdmitted
+	serving := 0
+	for i := range cs {
+		switch cs[i].Refusal {
+		case load.Admitted: // then it was tried
+			why = ReasonTried
+			serving++
+		case load.Ejected, load.Probing:
+			serving++
+			if cs[i].Tried {
+				why = ReasonTried
+			} else {
+				pick = i
+			}
+		}
+	}
+	if serving != 1 || pick < 0 {
+		return -1, why
+	}
+	return pick, ReasonEjectedLone
+}
+
+// choose takes the steps that all policies share, then the policy's own.
+func choose(c choice, cs []Candidate) (pick int, o Outcome, why Reason) {
+	policy := &policies[c.p.Policy]
+	switch {
+	case policy.affinity && c.q.Keys == 0:
+		return c.byLoad(cs, false), NotApplicable, ReasonNoKeys
+	case policy.explores && c.p.Exploration > 0 && c.rnd.Float64() < c.p.Exploration:
+		return c.byLoad(cs, false), Exploration, ReasonNone
+	}
+	return policy.choose(c, cs)
+}

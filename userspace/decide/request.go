@@ -1,0 +1,48 @@
+package decide
+
+import (
+	"github.com/tautline/tautline/userspace/index"
+	"github.com/tautline/tautline/userspace/key"
+)
+
+// Request is what a choice depends on, beside the state of the fleet. The fleet
+// copies what it keeps.
+type Request struct {
+	Model  string    // "" = not known: every backend will do
+	Keys   []key.Key // at most key.MaxKeys count
+	Bytes  int       // canonical prompt bytes; estimates the tokens
+	Tokens int64     // prompt tokens where the caller knows them; 0 = estimated from Bytes
+	// Cover is the geometry of keys that were not made by package key: Cover[i]
+	// blocks of TokensPerBlock tokens are covered by i+1 keys. nil = key's own.
+	Cover  []int32
+	Stream bool       // false: the first token cannot be seen
+	Reason key.Reason // why there are no keys
+	Site   string     // prefer this site while one of its backends admits; "" = none
+	Tried  []int      // slots that failed before a byte was sent; never chosen again
+	Moves  Ticket     // attempt that this one replaces: it ends in the same step
+	Pinned int        // slot a stored id names, or -1
+}
+
+// tokens returns the length of the prompt in tokens.
+func (r *Request) tokens(bytesPerToken float64) int64 {
+	if r.Tokens > 0 {
+		return r.Tokens
+	}
+	return int64(float64(max(r.Bytes, 0))/bytesPerToken + 0.5)
+}
+
+// matched returns how many of the prompt's tokens lie in the blocks that a run
+// covers. all is what all keys cover.
+func (r *Request) matched(tokens int64, blocks, all int) int64 {
+	whole := float64(all)
+	if b := float64(r.Bytes) / key.BlockBytes; r.Cover == nil && b > whole {
+		whole = b // the tail after the last key is never matched
+	}
+	if whole <= 0 {
+		return 0
+	}
+	return min(int64(float64(tokens)*float64(blocks)/whole), tokens)
+}
+
+// covered returns how many blocks the first run keys cover.
+func (r *Request) covered(run int) int { return index.Covered(run, r.Cover) }

@@ -1,0 +1,146 @@
+package decide
+
+import "math/rand/v2"
+
+// Route chooses a backend, reserves the request's load there and marks its
+// keys, in one step. The ticket must be ended by Done on every path; it is the
+// zero Ticket when Decision.Slot < 0.
+func (f *Fleet) Route(r Request, now Instant) (Ticket, Decision) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.Moves.end(f, now)
+	d, m := f.ask(&r, now, f.rnd)
+	if d.Slot < 0 {
+		f.decisions[d.Policy][d.Outcome]++
+		f.refusals[d.Reason]++
+		return Ticket{}, d
+	}
+	f.count(&d, m)
+	return f.depart(&r, &d, m, now), d
+}
+
+// Explain answers what Route would do and why, without doing it. A random
+// choice may fall otherwise the next time. The candidates are the caller's.
+func (f *Fleet) Explain(r Request, now Instant) (Decision, []Candidate) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	// A source of its own: explaining must not shift the choices that follow.
+	d, _ := f.ask(&r, now, rand.New(rand.NewPCG(uint64(now), uint64(f.flights))))
+	return d, append([]Candidate(nil), f.cands...)
+}
+
+// ask gathers what is known about the candidates and decides. It leaves them in
+// f.cands and changes nothing else.
+func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) {
+	m := f.models[r.Model]
+	f.slots = f.slots[:0]
+	switch {
+	case r.Model == "":
+		f.slots = appendUnion(f.slots, f.all, nil)
+	case m == nil:
+		f.slots = appendUnion(f.slots, f.any, nil)
+	default:
+		f.slots = appendUnion(f.slots, f.any, m.slots)
+	}
+	means, last := 0, f.turns.last
+	if m != nil {
+		means, last = m.means, m.turns.last
+	}
+	learned := f.load.Learned(means)
+	keys := keysOf(r)
+	q := Question{
+		Keys: len(keys), Blocks: r.covered(len(keys)),
+		Tokens: r.tokens(learned.BytesPerToken), Output: learned.Output, Last: last,
+	}
+	f.candidates(r, &q, now)
+	if r.Pinned >= 0 {
+		return f.pinned(r, &q), m
+	}
+	f.nearest(r.Site)
+	return Decide(&f.params, &q, f.cands, rnd), m
+}
+
+// candidates fills f.cands with the view of every slot in f.slots.
+func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
+	clear(f.runs)
+	if q.Keys > 0 {
+		f.index.Runs(keysOf(r), now, f.params.countsPending(), f.runs)
+	}
+	f.load.Views(f.slots, now, f.views)
+	f.cands = f.cands[:0]
+	for i, slot := range f.slots {
+		v := &f.views[i]
+		run := f.runs[slot]
+		blocks := r.covered(run)
+		c := Candidate{
+			Slot: slot, Refusal: v.Refusal,
+			Run: run, Blocks: blocks, Uncached: q.Tokens - r.matched(q.Tokens, blocks, q.Blocks),
+			Tokens: v.Tokens, Requests: v.Requests, Decoding: v.Decoding,
+			Queue: v.Queue, Measured: v.Measured, KVUse: v.KVUse, HasKV: v.HasKV,
+			LastCold: f.backends[slot].lastCold,
+		}
+		for _, t := range r.Tried {
+			c.Tried = c.Tried || t == slot
+		}
+		f.cands = append(f.cands, c)
+	}
+}
+
+// pinned goes to the backend that a stored id names or nowhere.
+func (f *Fleet) pinned(r *Request, q *Question) Decision {
+	d := Decision{Slot: -1, Outcome: None, Reason: ReasonPinGone, Policy: f.params.Policy, Keys: q.Keys, PromptTokens: q.Tokens}
+	for i := range f.cands {
+		c := &f.cands[i]
+		switch {
+		case c.Slot != r.Pinned:
+			continue
+		case !c.Takes():
+			d.Reason = ReasonPinRefused
+		default:
+			d.Slot, d.Outcome, d.Reason = c.Slot, Pinned, ReasonNone
+			d.Run, d.Uncached = c.Run, c.Uncached
+		}
+	}
+	return d
+}
+
+// nearest narrows the candidates to a site, if one of its backends can be taken.
+func (f *Fleet) nearest(site string) {
+	if site == "" {
+		return
+	}
+	here := func(c *Candidate) bool { return f.backends[c.Slot].spec.Site == site }
+	some := false
+	for i := range f.cands {
+		some = some || here(&f.cands[i]) && f.cands[i].Takes()
+	}
+	if !some {
+		return
+	}
+	n := 0
+	for i := range f.cands {
+		if here(&f.cands[i]) {
+			f.cands[n] = f.cands[i]
+			n++
+		}
+	}
+	f.cands = f.cands[:n]
+}
+
+// count books a decision that found a backend.
+func (f *Fleet) count(d *Decision, m *model) {
+	b := &f.backends[d.Slot]
+	f.decisions[d.Policy][d.Outcome]++
+	b.picks[d.Outcome]++
+	b.prompt += d.PromptTokens
+	b.matched += d.PromptTokens - d.Uncached
+	if d.Run == 0 {
+		f.cold++
+		b.lastCold = f.cold
+	}
+	if m != nil {
+		m.turns.last = d.Slot
+	} else {
+		f.turns.last = d.Slot
+	}
+}

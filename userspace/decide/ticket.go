@@ -1,0 +1,162 @@
+package decide
+
+import (
+	"github.com/tautline/tautline/userspace/index"
+	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/load"
+)
+
+// Ticket is one attempt of a request at its backend, from the choice to the end
+// of its body. Copies are the same ticket, and the zero Ticket is one that
+// ended. Every method may be called by any goroutine, any number of times and
+// in any order: what it releases is released once.
+type Ticket struct {
+	f   *Fleet
+	fl  *flight
+	use uint32
+}
+
+// flight is the state behind a ticket. Fleets reuse them.
+type flight struct {
+	use        uint32
+	busy       bool
+	next       *flight
+	slot       int
+	generation uint32
+	model      int
+	bytes      int
+	keys       []key.Key
+	cover      []int32
+	settled    bool // the marks were used up
+	mark       index.Mark
+	held       load.Reservation
+}
+
+// depart makes the reservation, the marks and the ticket of a decision.
+func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
+	fl := f.idle
+	if fl == nil {
+		fl = &flight{}
+	} else {
+		f.idle = fl.next
+	}
+	f.flights++
+	fl.use++
+	fl.busy, fl.next = true, nil
+	fl.slot, fl.generation = d.Slot, f.backends[d.Slot].generation
+	fl.model, fl.bytes = 0, r.Bytes
+	if m != nil {
+		fl.model = m.means
+	}
+	fl.keys = append(fl.keys[:0], keysOf(r)...)
+	cover := []int32(nil)
+	if r.Cover != nil {
+		fl.cover = append(fl.cover[:0], r.Cover...)
+		cover = fl.cover
+	}
+	fl.held = f.load.Reserve(d.Slot, d.Uncached, r.Stream, now)
+	fl.settled = len(fl.keys) == 0
+	if !fl.settled {
+		fl.mark = f.index.Mark(d.Slot, fl.keys, cover, now)
+	}
+	return Ticket{f, fl, fl.use}
+}
+
+// flight returns the state while the ticket is the one that uses it. The
+// fleet's lock must be held.
+func (t Ticket) flight() *flight {
+	if t.fl == nil || !t.fl.busy || t.fl.use != t.use {
+		return nil
+	}
+	return t.fl
+}
+
+// FirstToken releases the reserved tokens: the prompt is prefilled.
+func (t Ticket) FirstToken(now Instant) {
+	if t.f == nil {
+		return
+	}
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	if fl := t.flight(); fl != nil {
+		t.f.load.FirstToken(fl.held, now)
+	}
+}
+
+// settle uses up the marks, once.
+func (t Ticket) settle(with func(*index.Index, index.Mark)) {
+	if t.f == nil {
+		return
+	}
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	if fl := t.flight(); fl != nil && !fl.settled {
+		fl.settled = true
+		with(t.f.index, fl.mark)
+	}
+}
+
+// Confirm remembers the keys: the engine answered with success.
+func (t Ticket) Confirm(now Instant) {
+	t.settle(func(x *index.Index, m index.Mark) { x.Confirm(m, now) })
+}
+
+// Refused forgets the keys at this backend, confirmed ones too: it answered 429
+// or 5xx.
+func (t Ticket) Refused(Instant) {
+	t.settle((*index.Index).Drop)
+}
+
+// Withdraw takes back this attempt's pending marks: it failed in another way.
+func (t Ticket) Withdraw(Instant) {
+	t.settle((*index.Index).Withdraw)
+}
+
+// Usage takes in what the engine reported at the end: it teaches the bytes per
+// token and the answer length of the model. Call it before Done.
+func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
+	if t.f == nil {
+		return
+	}
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	fl := t.flight()
+	if fl == nil {
+		return
+	}
+	slot := fl.slot
+	if !t.f.live(slot) || t.f.backends[slot].generation != fl.generation {
+		slot = -1
+	} else {
+		b := &t.f.backends[slot]
+		b.reportedPrompt += int64(max(promptTokens, 0))
+		b.reportedCached += int64(max(cachedTokens, 0))
+	}
+	t.f.load.Learn(fl.model, slot, fl.bytes, promptTokens, completionTokens)
+}
+
+// Done ends the ticket: what is still reserved is released, marks that nobody
+// settled are withdrawn.
+func (t Ticket) Done(now Instant) {
+	if t.f == nil {
+		return
+	}
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	t.end(t.f, now)
+}
+
+// end is Done under the lock of f. A ticket of another fleet is left alone.
+func (t Ticket) end(f *Fleet, now Instant) {
+	fl := t.flight()
+	if fl == nil || t.f != f {
+		return
+	}
+	if !fl.settled {
+		f.index.Withdraw(fl.mark)
+	}
+	f.load.End(fl.held, now)
+	fl.busy, fl.mark, fl.held = false, index.Mark{}, load.Reservation{}
+	fl.next, f.idle = f.idle, fl
+	f.flights--
+}

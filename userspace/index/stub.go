@@ -1,4 +1,0 @@
-package index
-
-// Index maps keys to the backends that hold them.
-type Index struct{}

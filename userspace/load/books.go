@@ -1,0 +1,225 @@
+package load
+
+import (
+	"sync"
+	"time"
+)
+
+// Books are the load accounts of a fleet, one per backend slot.
+type Books struct {
+	mu       sync.Mutex
+	params   Params
+	accounts []account
+	slab     []*entry // every reservation record ever made
+	free     *entry
+	names    map[string]int
+	models   []means // 0 is shared by every model that has no place of its own
+}
+
+// account is one backend.
+type account struct {
+	live       bool
+	generation uint32
+	breaker    breaker
+	requests   int   // in flight
+	decoding   int   // of them, past their first token
+	tokens     int64 // uncached prompt tokens in flight
+	first      *entry
+	last       *entry // reservations that still hold tokens, in the order of sending
+	window     window
+	sample     Sample
+	sampled    bool
+	at         time.Duration // of sample
+	failures   int           // polls failed in a row
+	bytes      mean          // canonical bytes per prompt token of what this backend answered
+}
+
+// View is one backend at one instant.
+type View struct {
+	Refusal       Refusal
+	Until         time.Duration // end of the ejection, when ejected
+	Requests      int           // own requests in flight
+	Decoding      int           // of them, past their first token
+	Tokens        int64         // own uncached prompt tokens in flight
+	Queue         int           // worst polled queue depth in the window
+	Measured      bool          // Queue is known
+	Waiting       int           // of the latest sample
+	Running       int
+	KVUse         float64
+	HasKV         bool
+	CapacityTok   int64 // KV capacity in tokens; 0 = unknown
+	PollFailures  int   // in a row
+	BytesPerToken float64
+}
+
+// New returns empty books. Params must be valid.
+func New(p Params) *Books {
+	return &Books{params: p, names: map[string]int{}, models: []means{newMeans(&p)}}
+}
+
+// SetParams changes the settings. What was learned stays; running ejections
+// keep their end.
+func (b *Books) SetParams(p Params) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.params = p
+}
+
+// Add opens an account at slot. A slot in use is closed first.
+func (b *Books) Add(slot int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.accounts) <= slot {
+		b.accounts = append(b.accounts, account{})
+	}
+	b.close(slot)
+	a := &b.accounts[slot]
+	a.live = true
+	a.bytes = mean{b.params.BytesPerToken * priorTokens, priorTokens}
+}
+
+// Remove closes the account at slot. Reservations still out there release
+// nothing when they end, not even when the slot has a new owner by then.
+func (b *Books) Remove(slot int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.account(slot) != nil {
+		b.close(slot)
+	}
+}
+
+func (b *Books) close(slot int) {
+	a := &b.accounts[slot]
+	for e := a.first; e != nil; {
+		next := e.next
+		e.next, e.prev, e.holds = nil, nil, false
+		e = next
+	}
+	*a = account{generation: a.generation + 1}
+}
+
+// account returns the open account at slot, or nil.
+func (b *Books) account(slot int) *account {
+	if slot < 0 || slot >= len(b.accounts) || !b.accounts[slot].live {
+		return nil
+	}
+	return &b.accounts[slot]
+}
+
+// Drain stops or resumes new requests at slot.
+func (b *Books) Drain(slot int, on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.account(slot); a != nil {
+		a.breaker.draining = on
+	}
+}
+
+// ConnectFailed records that a connection could not be made or died before it
+// carried an answer.
+func (b *Books) ConnectFailed(slot int, now time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.account(slot); a != nil {
+		a.breaker.connectFailed(&b.params, now)
+	}
+}
+
+// Status records the status of an answer's head. 5xx in a row eject; anything
+// below 500 shows that the backend serves, so it ends an ejection. 4xx never ejects.
+func (b *Books) Status(slot, code int, now time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.account(slot); a != nil {
+		a.breaker.status(&b.params, code, now)
+	}
+}
+
+// Observe records a poll. now is when the poll was sent. restarted reports that
+// the engine is another process than at the poll before: what it held is gone
+// and the caller should forget it.
+func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.account(slot)
+	if a == nil {
+		return false
+	}
+	if a.sampled {
+		restart = restarted(&a.sample, &s)
+	}
+	if restart {
+		a.window.reset() // the queue of the dead process
+	}
+	keep := a.sample
+	a.sample, a.sampled, a.at, a.failures = s, true, now, 0
+	if !restart { // a scrape that lacks a series does not undo what an earlier one said
+		if !s.HasStartTime && keep.HasStartTime {
+			a.sample.HasStartTime, a.sample.StartTime = true, keep.StartTime
+		}
+		if !s.HasPromptToks && keep.HasPromptToks {
+			a.sample.HasPromptToks, a.sample.PromptTokens = true, keep.PromptTokens
+		}
+		if s.CapacityTok == 0 {
+			a.sample.CapacityTok = keep.CapacityTok
+		}
+	}
+	a.breaker.polled(now)
+	if s.HasQueue {
+		a.window.add(now, b.params.Window, max(s.Waiting, 0))
+		a.releaseScheduled(max(s.Waiting, 0), now)
+	}
+	return restart
+}
+
+// PollFailed records a poll without a result. It does not change admission: a
+// backend whose metrics are stale may serve well, and one that does not serve
+// is found by its connects.
+func (b *Books) PollFailed(slot int, _ time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.account(slot); a != nil {
+		a.failures++
+	}
+}
+
+// View returns the backend at slot as it is at now.
+func (b *Books) View(slot int, now time.Duration) View {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.view(slot, now)
+}
+
+// Views fills dst[i] with the view of slots[i], all of the same moment.
+func (b *Books) Views(slots []int, now time.Duration, dst []View) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, s := range slots {
+		dst[i] = b.view(s, now)
+	}
+}
+
+func (b *Books) view(slot int, now time.Duration) View {
+	a := b.account(slot)
+	if a == nil {
+		return View{Refusal: Absent}
+	}
+	v := View{
+		Refusal:       a.breaker.refusal(now),
+		Requests:      a.requests,
+		Decoding:      a.decoding,
+		Tokens:        a.tokens,
+		CapacityTok:   a.sample.CapacityTok,
+		PollFailures:  a.failures,
+		BytesPerToken: min(max(a.bytes.value(), minBytesPerToken), maxBytesPerToken),
+	}
+	if v.Refusal == Ejected {
+		v.Until = a.breaker.until
+	}
+	v.Queue, v.Measured = a.window.worst(now, b.params.Window)
+	if a.sampled && a.at <= now && a.at >= now-b.params.Window {
+		v.Waiting, v.Running = a.sample.Waiting, a.sample.Running
+		v.KVUse, v.HasKV = a.sample.KVUse, a.sample.HasKV
+	}
+	return v
+}

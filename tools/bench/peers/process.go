@@ -49,7 +49,7 @@ func launch(argv []string, dir, log string) (*process, error) {
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // patience is how long a command may take to end in order.
-const patience = 5 * time.Second
+const patience = 3 * time.Second
 
 // stop ends the whole group, in order when it obeys, and waits until nothing of it lives.
 func (p *process) stop() error {

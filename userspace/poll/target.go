@@ -119,8 +119,13 @@ func (t *target) poll(ctx context.Context, p *Params) {
 	}
 	t.count(no)
 	if no != nil {
-		t.failing = true
 		t.poller.sink.PollFailed(t.Slot, now)
+		// One broken connection may be chance; two in a row mean that nobody
+		// answers at the port that requests go to, too.
+		if no.reason == ReasonConnect && t.failing {
+			t.poller.sink.ConnectFailed(t.Slot, now)
+		}
+		t.failing = true
 		return
 	}
 	if stale || restarted(&t.last, &s) {

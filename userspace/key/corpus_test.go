@@ -204,7 +204,7 @@ func samples() []sample {
 	return out
 }
 
-// seedFuzz adds the samples and damaged copies of some of them.
+// seedFuzz adds the samples, but for the largest.
 func seedFuzz(f *testing.F) {
 	for _, s := range samples() {
 		if len(s.body) < 64<<10 {

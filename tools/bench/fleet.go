@@ -117,6 +117,7 @@ func (f *fleet) run(ctx context.Context, m *member, i int, first uint32) {
 		}
 		failures = 0
 		m.responses++
+		m.tailWire += int64(stream.DoneWireBytes)
 		m.faults.Add(faults)
 		if m.first == "" {
 			m.first = what

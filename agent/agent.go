@@ -24,6 +24,7 @@ import (
 	"github.com/tautline/tautline/agent/telemetry"
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/pin"
 	"github.com/tautline/tautline/userspace/poll"
 	"github.com/tautline/tautline/userspace/proxy"
 	"github.com/tautline/tautline/userspace/splice"
@@ -54,12 +55,14 @@ type Agent struct {
 	tls      *tls.Config // nil = plain
 	cert     certificate
 	kernel   kernelSide
+	pins     pinner
 	draining atomic.Bool
 
 	mu      sync.Mutex // guards what a reload changes
 	cfg     *config.Config
 	members map[string]member // by site/name
 	slots   map[int]string    // label of each slot
+	tagger  *pin.Tagger
 }
 
 // member is a backend that the agent routes to.
@@ -108,8 +111,15 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	} else if st.Mode != splice.ModeOff {
 		a.log.Warn("splice off: streams pass through the agent", "reason", st.Reason)
 	}
+	a.pins.fleet, a.pins.now = a.fleet, a.now
+	if a.tagger, err = loadTagger(cfg); err != nil {
+		return err
+	}
+	if !a.tagger.Keyed() {
+		a.log.Warn("ids of stored responses are not signed: set prefix_affinity.tag_key_path in production")
+	}
 	a.proxy, err = proxy.New(proxy.Options{
-		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer},
+		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer}, Pinner: &a.pins,
 		Recorder: a.recorder, Log: a.log, Clock: a.now,
 	})
 	if err != nil {

@@ -31,6 +31,10 @@ func (a *Agent) Reload(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	tagger, err := loadTagger(cfg)
+	if err != nil {
+		return err
+	}
 	if cfg.TLS.CertFile != "" {
 		if err := a.cert.load(cfg.TLS); err != nil {
 			return err
@@ -48,11 +52,10 @@ func (a *Agent) Reload(cfg *config.Config) error {
 	if a.opts.Level != nil {
 		a.opts.Level.Set(cfg.Log.SlogLevel())
 	}
-	err = a.setBackends(cfg)
 	a.mu.Lock()
-	a.cfg = cfg
+	a.cfg, a.tagger = cfg, tagger
 	a.mu.Unlock()
-	return err
+	return a.setBackends(cfg)
 }
 
 // needRestart names the settings that differ and cannot change while running.
@@ -100,7 +103,7 @@ func (a *Agent) setBackends(cfg *config.Config) error {
 			return err
 		}
 	}
-	return nil
+	return a.pins.set(cfg.Site, a.tagger, a.members, a.label)
 }
 
 // addBackend makes a backend known. The order matters: nothing is routed to a

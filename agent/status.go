@@ -46,7 +46,7 @@ func (a *Agent) Status() telemetry.Status {
 		TauTokens:     a.fleet.Tau(),
 		Draining:      a.draining.Load(),
 		ActiveStreams: a.proxy.Active(),
-		TagKey:        cfg.PrefixAffinity.TagKeyPath != "",
+		TagKey:        a.keyed(),
 		Splice:        a.spliceStatus(),
 		Backends:      []telemetry.BackendStatus{},
 	}
@@ -100,4 +100,11 @@ func (a *Agent) Ready() (ok bool, reason string) {
 		}
 	}
 	return false, "no backend is admitted"
+}
+
+// keyed says whether stored ids are signed.
+func (a *Agent) keyed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tagger.Keyed()
 }

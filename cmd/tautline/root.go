@@ -39,6 +39,11 @@ func newRoot() *cobra.Command {
 		newStatus(),
 		newBackends(),
 		newModelserver(),
+		newExplain(),
+		newKeys(),
+		newSim(),
+		newPlan(),
+		newDoctor(),
 		newConfig(),
 		newBench(),
 	)

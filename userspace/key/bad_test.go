@@ -91,8 +91,8 @@ func TestWrongTypesEverywhere(t *testing.T) {
 	h := NewHasher(testSecret, o)
 	values := []string{"null", "true", "7", "-1.5", `""`, `"x"`, "[]", "{}", "[[]]", `[null]`, `{"id":null}`}
 	var p Prompt
-	for _, s := range samples() {
-		if len(s.body) > 2048 {
+	for i, s := range samples() {
+		if len(s.body) > 2048 || i%slowdown != 0 {
 			continue
 		}
 		for _, at := range valueStarts(s.body) {
@@ -213,13 +213,13 @@ func TestLargeBodyNeedsLittleMemory(t *testing.T) {
 }
 
 // TestAllocationsDoNotGrowWithMessages allows for a pool that is emptied now
-// and then; one allocation per message would be a hundred times as many.
+// and then; one allocation per message would be 600.
 func TestAllocationsDoNotGrowWithMessages(t *testing.T) {
 	h := NewHasher(testSecret, Options{})
-	body := []byte(agentBody(1000))
+	body := []byte(agentBody(300))
 	var p Prompt
 	h.Read(APIChat, body, &p)
-	if n := testing.AllocsPerRun(20, func() { h.Read(APIChat, body, &p) }); n > 20 {
+	if n := testing.AllocsPerRun(10, func() { h.Read(APIChat, body, &p) }); n > 20 {
 		t.Errorf("%v allocations for %d bytes", n, len(body))
 	}
 }

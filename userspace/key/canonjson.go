@@ -76,7 +76,7 @@ func (c *canon) parse(i, depth int) (int32, int) {
 			return 0, bad
 		}
 		mark := len(c.open)
-		end := bad
+		var end int
 		if kind == '{' {
 			end = c.members(i+1, depth+1)
 		} else {

@@ -29,7 +29,7 @@ func (u *unit) add(c byte) (byte, bool) {
 		return c, true
 	case 1:
 		if c == 'u' {
-			u.state, u.hex = 2, 0
+			u.state = 2 // the digits push older ones out of hex
 			return 0, false
 		}
 		u.state = 0

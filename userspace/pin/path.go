@@ -53,7 +53,7 @@ func (p Path) Named() bool {
 }
 
 // ParsePath reads a request's path as the client escaped it, with or without
-// its query. The whole path is percent-decoded before it is split, as engines
+// its query: origin form, as url.URL.RequestURI gives it. The whole path is percent-decoded before it is split, as engines
 // do (ASGI servers route on the decoded path), so neither "%2F" nor an escaped
 // "responses" hides an id. A broken escape stands for itself. One trailing "/"
 // does not matter. It allocates only when there is something to decode.

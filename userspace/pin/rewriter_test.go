@@ -101,7 +101,10 @@ var rewriteCases = []rewriteCase{
 	{"message of another event", FormSSE, "event: response.custom\ndata: {\"message\":\"resp_1\"}\n\n"},
 	{"inject", FormSSE, "event: response.inject.failed\ndata: {\"response_id\":\"resp_@1\"}\n\n"},
 	{"long names", FormSSE, "event: " + strings.Repeat("x", 80) + ".delta\ndata: {\"id\":\"resp_@1\"}\n\n" + strings.Repeat("data", 30) + ": {\"id\":\"resp_1\"}\n\n"},
+	{"a name cut to one that carries none", FormSSE, "event: " + strings.Repeat("x", maxName-6) + ".deltas\ndata: {\"id\":\"resp_@1\"}\n\n"},
+	{"an empty name", FormSSE, "event:\ndata: {\"message\":\"resp_@1\"}\n\nevent: x\nevent: \ndata: {\"message\":\"resp_@1\"}\n\n"},
 	{"broken event, then a good one", FormSSE, "data: {\"id\":{[\"\\\n\ndata: {\"id\":\"resp_@1\"}\n\n"},
+	{"a key cut in an escape", FormSSE, "data: {\"\\u00\n\ndata: {\"id\":\"resp_@1\"}\n\n"},
 	{"no end", FormSSE, "data: {\"id\":\"resp_@1\"}"},
 	{"blank lines", FormSSE, "\n\n\r\n\r\ndata: {\"id\":\"resp_@1\"}\n\n\n\n"},
 }

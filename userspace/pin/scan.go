@@ -58,7 +58,7 @@ type scanner struct {
 	role   role     // of the member at hand
 	depth  int      // of containers in modeSkip
 	quoted bool     // modeSkip stands in a string
-	odd    bool     // the string seen so far ends in an odd number of backslashes
+	odd    bool     // the string so far ends in an odd number of backslashes; false outside strings
 	nest   uint8    // own objects open
 	places [3]place // of the own objects
 	keyLen int      // idKeyMax+1: longer than any key with a role
@@ -123,7 +123,7 @@ func (s *scanner) token(c byte) {
 			s.mode = modeHold
 			s.hold.start(true)
 		default:
-			s.mode, s.odd = modeString, false
+			s.mode = modeString
 		}
 	case c == '{' && (s.mode == modeRoot || s.mode == modeValue && s.role >= response):
 		p := inTop
@@ -187,7 +187,7 @@ func (s *scanner) string(src []byte, i int) (next int, end bool) {
 			s.odd = false
 			return i, true
 		}
-		s.odd, start = false, i
+		s.odd = false
 	}
 }
 
@@ -215,7 +215,7 @@ func (s *scanner) skip(src []byte, i int) int {
 		i++
 		switch c {
 		case '"':
-			s.quoted, s.odd = true, false
+			s.quoted = true
 		case '{', '[':
 			s.depth++
 		case '}', ']':
@@ -316,7 +316,7 @@ func (s *scanner) held(dst, src []byte, i int) ([]byte, int) {
 		dst, tagged, more = s.hold.add(dst, c, s.stamp)
 		s.count(tagged)
 		if !more {
-			s.mode, s.odd = modeString, false
+			s.mode = modeString
 			return dst, i
 		}
 	}
@@ -334,6 +334,6 @@ func (s *scanner) flush(dst []byte) []byte {
 	if !s.holding() {
 		return dst
 	}
-	s.mode, s.odd = modeString, false
+	s.mode = modeString
 	return s.hold.drop(dst, opaque)
 }

@@ -161,6 +161,31 @@ func TestParseRealisticPage(t *testing.T) {
 	}
 }
 
+// TestInitialsCoverEveryName: a name that begins with a letter of no table
+// would never be found.
+func TestInitialsCoverEveryName(t *testing.T) {
+	src, err := os.ReadFile("series.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, line := range strings.Split(string(src), "\n") {
+		_, rest, ok := strings.Cut(line, "case \"")
+		if !ok {
+			continue
+		}
+		name, _, _ := strings.Cut(rest, "\"")
+		found++
+		v, s := vllmSeries([]byte(name)), sglangSeries([]byte(name))
+		if v.field != fieldNone && !vllmInitial[name[0]] || s.field != fieldNone && !sglangInitial[name[0]] {
+			t.Errorf("%s: its first letter is in no table", name)
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d names found in series.go, want all", found)
+	}
+}
+
 // slowParse is an obvious second reading of the queue of a vLLM page.
 func slowParse(page string) (waiting, running float64, hasWaiting, hasRunning bool) {
 	for _, line := range strings.Split(page, "\n") {

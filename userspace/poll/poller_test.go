@@ -59,6 +59,7 @@ type told struct {
 	slot   int
 	sample load.Sample
 	failed bool
+	dead   bool
 	models []string
 	at     time.Duration
 }
@@ -85,6 +86,11 @@ func (e *ear) hear(x told) {
 func (e *ear) Observe(slot int, s load.Sample, now time.Duration) {
 	e.hear(told{slot: slot, sample: s, at: now})
 }
+
+func (e *ear) ConnectFailed(slot int, now time.Duration) {
+	e.hear(told{slot: slot, dead: true, at: now})
+}
+
 func (e *ear) PollFailed(slot int, now time.Duration) {
 	e.hear(told{slot: slot, failed: true, at: now})
 }
@@ -274,7 +280,10 @@ func TestBackendThatIsDownComesBack(t *testing.T) {
 	}
 	p, ear := poller(t, fast(), "http://"+addr)
 	ear.next(t, failed)
-	ear.next(t, failed)
+	if x := ear.next(t, func(told) bool { return true }); !x.failed {
+		t.Errorf("after one failure %+v, want the second: one alone says nothing about the backend", x)
+	}
+	ear.next(t, func(x told) bool { return x.dead })
 	if s := statusOf(p); s.Errors[ReasonConnect] < 2 || s.Failing < 2 || s.Last == "" {
 		t.Errorf("status %+v, want connect errors", s)
 	}
@@ -401,7 +410,7 @@ func TestBackendWithoutUsableMetrics(t *testing.T) {
 			says("vllm:num_requests_running{a=\"" + strings.Repeat("x", 3*lineBytes) + "\"} 1"), ReasonGarbage,
 		},
 		"huge":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(huge) }, ReasonTooLarge},
-		"redirecting": {http.RedirectHandler("/elsewhere", 302).ServeHTTP, ReasonRedirect},
+		"redirecting": {http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP, ReasonRedirect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := healthy(t)

@@ -54,10 +54,8 @@ type rig struct {
 	srv  *http.Server
 	tr   *http.Transport
 
-	mu       sync.Mutex
-	backends map[string]string // Host header -> address
-
-	unspliced bool // the same loop, never armed
+	dialVia   func(dial func() error) error // runs the dial elsewhere; nil: here
+	unspliced bool                          // the same loop, never armed
 }
 
 func newRig(t testing.TB) *rig {
@@ -66,15 +64,22 @@ func newRig(t testing.TB) *rig {
 
 func newRigWith(t testing.TB, set *maps.Set, p splice.Params) *rig {
 	t.Helper()
-	r := &rig{t: t, set: set, s: splice.New(set, p), backends: make(map[string]string)}
+	r := &rig{t: t, set: set, s: splice.New(set, p)}
 	if set != nil {
 		if err := set.PutBackend(0, maps.Backend{Name: "engine", Admitted: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.tr = &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return r.s.DialBackend(ctx, network, addr, 0)
+		DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
+			dial := func() error {
+				c, err = r.s.DialBackend(ctx, network, addr, 0)
+				return err
+			}
+			if r.dialVia != nil {
+				return c, r.dialVia(dial)
+			}
+			return c, dial()
 		},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 10000,
@@ -118,15 +123,9 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) { backend = i.Conn },
 	})
-	r.mu.Lock()
-	host := r.backends[req.Host]
-	r.mu.Unlock()
-	if host == "" {
-		host = req.Host
-	}
 	out := req.Clone(ctx)
 	out.RequestURI = ""
-	out.URL.Scheme, out.URL.Host = "http", host
+	out.URL.Scheme, out.URL.Host = "http", req.Host
 	resp, err := r.tr.RoundTrip(out)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)

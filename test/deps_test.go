@@ -26,22 +26,24 @@ var rooms = map[string][]string{
 	"userspace/pin":     {},
 	"userspace/poll":    {"userspace/load"},
 	"userspace/proxy":   {"userspace/key", "userspace/index", "userspace/load", "userspace/decide", "userspace/pin"},
-	"userspace/splice":  {"maps"},
+	"userspace/splice":  {"bpf", "maps"},
 	"agent/config":      {"userspace/key", "userspace/index", "userspace/load", "userspace/decide", "userspace/pin", "userspace/poll", "userspace/proxy", "userspace/splice"},
 	"agent/datapath":    {"bpf", "maps"},
-	"agent/telemetry":   {"maps", "userspace/load", "userspace/index", "userspace/decide"},
+	"agent/telemetry":   {"maps", "userspace/load", "userspace/index", "userspace/decide", "userspace/poll", "userspace/proxy"},
 	"agent/discover":    {"agent/config"},
 	"agent":             {"agent", "bpf", "maps", "userspace"},
 	"tools/sim":         {"userspace/key", "userspace/index", "userspace/load", "userspace/decide"},
 	"tools/modelserver": {"userspace/key"},
-	"tools/calibrate":   {},
+	"tools/calibrate":   {"tools/plan"},
+	"tools/plan":        {},
 	"tools/bench":       {},
+	"tools/demo":        {"tools/bench/load"},
 	"cmd":               {"agent", "maps", "tools", "userspace"},
 	"test":              {"agent", "bpf", "maps", "tools", "userspace", "cmd"},
 }
 
 // pure packages reach none of these, not even through others.
-var pure = []string{"userspace/key", "userspace/index", "userspace/load", "userspace/decide", "userspace/pin", "tools/sim"}
+var pure = []string{"userspace/key", "userspace/index", "userspace/load", "userspace/decide", "tools/sim"}
 
 var impure = []string{"net", "net/http", "os/exec", "github.com/cilium/ebpf", "github.com/spf13/viper", "github.com/prometheus/client_golang"}
 

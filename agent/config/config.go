@@ -35,12 +35,11 @@ type TLS struct {
 
 // Backend is one model server, or another site's gateway.
 type Backend struct {
-	Name          string   `mapstructure:"name"`
-	URL           string   `mapstructure:"url"`
-	Engine        string   `mapstructure:"engine"`
-	Site          string   `mapstructure:"site"`
-	Models        []string `mapstructure:"models"`
-	KVTiersFactor float64  `mapstructure:"kv_tiers_factor"`
+	Name   string   `mapstructure:"name"`
+	URL    string   `mapstructure:"url"`
+	Engine string   `mapstructure:"engine"`
+	Site   string   `mapstructure:"site"`
+	Models []string `mapstructure:"models"`
 }
 
 // Poll says how the engines' metrics are read.
@@ -84,6 +83,7 @@ type PrefixAffinity struct {
 	Exploration            float64 `mapstructure:"exploration"`
 	Capacity               int     `mapstructure:"capacity"`
 	CapacityTokens         string  `mapstructure:"capacity_tokens"`
+	KVTiersFactor          float64 `mapstructure:"kv_tiers_factor"`
 	TTLSecs                int64   `mapstructure:"ttl_secs"`
 	PrefillTokensPerSecond float64 `mapstructure:"prefill_tokens_per_second"`
 	QueuedRequestSeconds   float64 `mapstructure:"queued_request_seconds"`

@@ -71,8 +71,8 @@ func TestBackendsAreCompleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Backend{
-		{Name: "backend0", URL: "http://127.0.0.1:1", Site: "here", KVTiersFactor: 1},
-		{Name: "b", URL: "http://[::1]:2", Site: "there", KVTiersFactor: 1},
+		{Name: "backend0", URL: "http://127.0.0.1:1", Site: "here"},
+		{Name: "b", URL: "http://[::1]:2", Site: "there"},
 	}
 	if !reflect.DeepEqual(c.Backends, want) {
 		t.Errorf("got %+v, want %+v", c.Backends, want)

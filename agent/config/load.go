@@ -98,9 +98,6 @@ func (c *Config) complete() {
 		if b.Site == "" {
 			b.Site = c.Site
 		}
-		if b.KVTiersFactor == 0 {
-			b.KVTiersFactor = 1
-		}
 		if b.Name == "" {
 			b.Name = fmt.Sprintf("backend%d", i)
 		}

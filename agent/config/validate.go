@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -30,19 +29,11 @@ func (c *Config) Validate() error {
 	if c.Listen == "" {
 		bad("listen must be an address, got nothing")
 	}
-	if c.MaxBodyBytes <= 0 {
-		bad("max_body_bytes must be > 0, got %d", c.MaxBodyBytes)
-	}
 	if c.DrainTimeout < 0 {
 		bad("drain_timeout must be >= 0, got %s", c.DrainTimeout)
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		bad("tls needs both cert_file and key_file")
-	}
-	for _, p := range c.AllowedPaths {
-		if !strings.HasPrefix(p, "/") {
-			bad("allowed_paths must start with a slash, got %q", p)
-		}
 	}
 	if c.Poll.Interval <= 0 || c.Poll.Timeout <= 0 || c.Poll.Window < c.Poll.Interval {
 		bad("poll needs interval > 0, timeout > 0 and window >= interval, got %s, %s, %s", c.Poll.Interval, c.Poll.Timeout, c.Poll.Window)
@@ -55,16 +46,14 @@ func (c *Config) Validate() error {
 	oneOf("splice.mode", c.Splice.Mode, "off", "auto", "required")
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
-	oneOf("prefix_affinity.count_pending", c.PrefixAffinity.CountPending, "auto", "true", "false")
-	if ct := c.PrefixAffinity.CapacityTokens; ct != "auto" {
-		if n, err := strconv.ParseInt(ct, 10, 64); err != nil || n <= 0 {
-			bad("prefix_affinity.capacity_tokens must be auto or a number > 0, got %q", ct)
-		}
-	}
 	if c.Splice.Mode != "off" && c.Splice.CreditBytes < 4096 {
 		bad("splice.credit_bytes must be >= 4096, got %d", c.Splice.CreditBytes)
 	}
 	errs = append(errs, c.validateBackends()...)
+	_, err := c.Decide()
+	errs = append(errs, err)
+	_, err = c.Index()
+	errs = append(errs, err, c.Load().Validate(), c.Proxy().Validate())
 	return errors.Join(errs...)
 }
 
@@ -86,9 +75,6 @@ func (c *Config) validateBackends() (errs []error) {
 		}
 		if !slices.Contains([]string{"", "vllm", "sglang"}, b.Engine) {
 			errs = append(errs, fmt.Errorf("%s.engine must be vllm, sglang or empty, got %q", at, b.Engine))
-		}
-		if b.KVTiersFactor < 0 {
-			errs = append(errs, fmt.Errorf("%s.kv_tiers_factor must be > 0, got %v", at, b.KVTiersFactor))
 		}
 		id := b.Site + "/" + b.Name
 		if seen[id] {

@@ -37,19 +37,25 @@ type BackendStatus struct {
 	Admitted       bool              `json:"admitted"`
 	Why            string            `json:"why,omitempty"` // why not admitted
 	Measured       bool              `json:"measured"`
-	Queue          float64           `json:"queue_depth"` // worst in the poll window
+	Queue          int               `json:"queue_depth"` // worst in the poll window
 	Waiting        int               `json:"waiting"`
 	Running        int               `json:"running"`
 	KVUse          float64           `json:"kv_use"`
-	Inflight       int64             `json:"inflight_requests"`
+	Inflight       int               `json:"inflight_requests"`
 	UncachedTokens int64             `json:"inflight_uncached_tokens"`
 	IndexEntries   int               `json:"prefix_index_entries"`
+	IndexCapacity  int               `json:"prefix_index_capacity_blocks,omitempty"` // 0: bounded in keys
 	MatchedTokens  int64             `json:"matched_tokens"`
 	PromptTokens   int64             `json:"prompt_tokens"`
-	Picks          map[string]uint64 `json:"picks"` // by outcome
+	CachedTokens   int64             `json:"reported_cached_tokens"` // as the engine said
+	UsageTokens    int64             `json:"reported_prompt_tokens"`
+	Engine         string            `json:"engine,omitempty"`     // configured, or found out by polling
+	PollError      string            `json:"poll_error,omitempty"` // the last one
+	Picks          map[string]uint64 `json:"picks"`                // by outcome
 	TTFT           *Quantiles        `json:"ttft_seconds,omitempty"`
 	ChunkGap       *Quantiles        `json:"chunk_gap_seconds,omitempty"`
 	SplicedBytes   uint64            `json:"spliced_bytes"`
+	SplicedChunks  uint64            `json:"spliced_chunks"`
 	PollErrors     uint64            `json:"poll_errors"`
 }
 

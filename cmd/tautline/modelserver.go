@@ -54,5 +54,6 @@ func newModelserver() *cobra.Command {
 		<-c.Context().Done()
 		return nil
 	}
+	addLifetime(c)
 	return c
 }

@@ -34,10 +34,18 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newVersion(),
+		newAgent(),
+		newDemo(),
 		newStatus(),
 		newBackends(),
 		newModelserver(),
+		newExplain(),
+		newKeys(),
+		newSim(),
+		newPlan(),
+		newDoctor(),
 		newConfig(),
+		newBench(),
 	)
 	return root
 }

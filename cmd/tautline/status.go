@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -143,7 +144,7 @@ func printBackends(w io.Writer, bs []telemetry.BackendStatus) error {
 		}
 		queue := "-"
 		if b.Measured {
-			queue = fmt.Sprintf("%.0f", b.Queue)
+			queue = strconv.Itoa(b.Queue)
 		}
 		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t\n", b.Site, b.Name, admitted, queue, b.Running, b.Inflight,
 			b.UncachedTokens, b.IndexEntries, share(b.MatchedTokens, b.PromptTokens), median(b.TTFT), median(b.ChunkGap), picks(b.Picks))

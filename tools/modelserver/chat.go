@@ -162,7 +162,7 @@ func (s *Server) completions(c *call) *refusal {
 			return refuse(http.StatusBadRequest, "prompt: %v", err)
 		}
 		c.req.Tools = nil
-		if c.req.limit() == 0 {
+		if _, given := c.req.limit(); !given {
 			limit := 16 // the API's default
 			c.req.MaxTokens = &limit
 		}

@@ -52,7 +52,7 @@ func Default() Config {
 		MaxBatchedTokens: 8192,
 		MaxSeqs:          256,
 		TokenDelay:       10 * time.Millisecond,
-		CacheBlocks:      16384,
+		CacheBlocks:      32768,
 		MaxModelLen:      1 << 20,
 		AnswerTokens:     32,
 		StoredMax:        1024,

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -58,7 +59,17 @@ type call struct {
 func (s *Server) endpoint(route string, fail func(*refusal, http.ResponseWriter), api func(*call) *refusal) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.count(route)
-		body, err := readBody(w, r)
+		var body []byte
+		var err error
+		if s.cfg.Instant { // nothing keeps the body there
+			b := s.bodies.Get().(*bytes.Buffer)
+			defer s.bodies.Put(b)
+			b.Reset()
+			_, err = b.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
+			body = b.Bytes()
+		} else {
+			body, err = readBody(w, r)
+		}
 		if err != nil {
 			fail(refuse(http.StatusBadRequest, "body: %v", err), w)
 			return
@@ -110,8 +121,8 @@ func (s *Server) begin(c *call, p *rendering) (*generation, *refusal) {
 		no.param = "model"
 		return nil, no
 	}
-	limit := c.req.limit()
-	if limit < 0 {
+	limit, given := c.req.limit()
+	if given && limit < 1 {
 		return nil, refuse(http.StatusBadRequest, "max_tokens must be at least 1, got %d.", limit)
 	}
 	if s.cfg.Instant {

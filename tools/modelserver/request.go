@@ -62,14 +62,14 @@ type part struct {
 	Content json.RawMessage `json:"content"`
 }
 
-// limit is the longest answer asked for; 0 = none given.
-func (r *request) limit() int {
+// limit is the longest answer asked for, by the newest name that is given.
+func (r *request) limit() (n int, given bool) {
 	for _, p := range []*int{r.MaxCompletionTokens, r.MaxOutputTokens, r.MaxTokens} {
 		if p != nil {
-			return *p
+			return *p, true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // rendering is a prompt as the engine's chat template would lay it out.

@@ -1,11 +1,13 @@
 package modelserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	stdmaps "maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -32,9 +34,10 @@ type Server struct {
 	start  atomic.Int64 // process start, Unix nanoseconds
 	serial atomic.Uint64
 	salt   uint64
+	bodies sync.Pool // of *bytes.Buffer, in instant mode
 
 	mu       sync.Mutex
-	requests map[string]uint64 // by path
+	requests map[string]uint64 // by route
 	served   *served           // when it has a listener of its own
 }
 
@@ -59,6 +62,7 @@ func New(cfg Config) (*Server, error) {
 		salt:     rand.Uint64(),
 		requests: make(map[string]uint64),
 	}
+	s.bodies.New = func() any { return new(bytes.Buffer) }
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.start.Store(time.Now().UnixNano())
 	s.SetFault(cfg.Fault)
@@ -139,6 +143,18 @@ func (s *Server) Restart() {
 	s.start.Store(max(time.Now().UnixNano(), s.start.Load()+int64(time.Second)))
 }
 
+// Stats returns the engine's counters and gauges of this moment; all zero in
+// instant mode.
+func (s *Server) Stats() Stats { return s.engine.snapshot() }
+
+// Requests returns how many requests came by route: "chat", "completions",
+// "messages", "responses" and so on.
+func (s *Server) Requests() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return stdmaps.Clone(s.requests)
+}
+
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Server", "uvicorn")
@@ -155,6 +171,16 @@ func (s *Server) routes() *http.ServeMux {
 	})
 	m.HandleFunc("POST /v1/chat/completions", s.endpoint("chat", (*refusal).openai, s.chat))
 	m.HandleFunc("POST /v1/completions", s.endpoint("completions", (*refusal).openai, s.completions))
+	m.HandleFunc("POST /v1/messages", s.endpoint("messages", (*refusal).anthropic, s.messages))
+	m.HandleFunc("POST /v1/messages/count_tokens", s.endpoint("count_tokens", (*refusal).anthropic, s.countTokens))
+	m.HandleFunc("POST /v1/embeddings", s.endpoint("embeddings", (*refusal).openai, s.embeddings))
+	m.HandleFunc("POST /v1/responses", s.endpoint("responses", (*refusal).openai, s.responses))
+	m.HandleFunc("POST /v1/responses/input_tokens", s.endpoint("input_tokens", (*refusal).openai, s.inputTokens))
+	m.HandleFunc("GET /v1/responses/{id}", s.responseByID)
+	m.HandleFunc("DELETE /v1/responses/{id}", s.responseByID)
+	m.HandleFunc("POST /v1/responses/{id}/cancel", s.responseByID)
+	m.HandleFunc("GET /v1/responses/{id}/input_items", s.inputItems)
+	s.conversationRoutes(m)
 	m.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 	})

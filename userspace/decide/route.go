@@ -62,9 +62,10 @@ func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) 
 
 // candidates fills f.cands with the view of every slot in f.slots.
 func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
-	clear(f.runs)
 	if q.Keys > 0 {
 		f.index.Runs(keysOf(r), now, f.params.countsPending(), f.runs)
+	} else {
+		clear(f.runs)
 	}
 	f.load.Views(f.slots, now, f.views)
 	f.cands = f.cands[:0]

@@ -34,5 +34,8 @@ func Covered(n int, cover []int32) int {
 // weight is how many blocks key i adds to those before it, at least one: every
 // key takes room.
 func weight(i int, cover []int32) int32 {
+	if cover == nil && i < key.DenseKeys {
+		return 1
+	}
 	return int32(max(Covered(i+1, cover)-Covered(i, cover), 1))
 }

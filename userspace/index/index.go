@@ -1,61 +1,58 @@
 package index
 
 import (
-	"slices"
+	"math"
+	"math/bits"
 	"sync"
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
 )
 
-// Mark is one request's claim on a backend: the keys it was marked with. It is
-// used up by exactly one of Confirm, Withdraw or Drop. The keys must not change
-// until then; the zero Mark claims nothing.
-type Mark struct {
-	keys       []key.Key
-	cover      []int32
-	seq        uint64
-	slot       int32
-	generation uint32
-}
-
-type holding struct {
-	confirmed time.Duration // deadline; 0 = not
-	pending   time.Duration // deadline
-	count     int           // pending marks
-	first     uint64        // sequence of the oldest of them
-	weight    int32
-}
-
-type shelf struct {
-	live       bool
-	generation uint32
-	blocks     int // capacity in blocks; 0 = Params.Capacity keys
-	used       int
-	held       map[key.Key]*holding
-	order      []key.Key // least recent first
-}
-
 // Index maps keys to the backends that hold them.
+//
+// Each backend has a shelf: a bounded list of keys in the order of use, with
+// deadlines. A table over all shelves tells for each key which backends hold
+// it, so that the runs of one request cost a look-up per key however many
+// backends there are. The table is exact at the instant up to which deadlines
+// were worked off; the earliest deadline left says when that must be done again.
 type Index struct {
 	mu      sync.RWMutex
 	params  Params
-	clock   time.Duration
-	seq     uint64
+	clock   time.Duration // latest instant seen by a writer
+	due     time.Duration // no deadline is earlier
+	seq     uint64        // of the latest mark
 	shelves []shelf
+	live    []uint64 // set of slots in use
+	holders holders
+	touched []int32 // scratch of touch
+	warmed  uint64  // what warm read; kept so that its loads stay
 }
 
 // New returns an empty index. Params must be valid.
-func New(p Params) *Index { return &Index{params: p} }
+func New(p Params) *Index {
+	return &Index{params: p, due: math.MaxInt64, holders: newHolders(1, minTable), live: make([]uint64, 1)}
+}
 
 // SetParams changes the settings. A smaller capacity evicts the least recent;
 // TTLs apply to later marks and confirmations, existing deadlines stay.
 func (x *Index) SetParams(p Params) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	old := x.params
 	x.params = p
-	for i := range x.shelves {
-		x.evict(&x.shelves[i], 0)
+	for slot := range x.shelves {
+		s := &x.shelves[slot]
+		if !s.live {
+			continue
+		}
+		if p.TTL != old.TTL {
+			s.confirms = s.newTerm(byConfirmed, s.confirms)
+		}
+		if p.PendingTTL != old.PendingTTL {
+			s.pendings = s.newTerm(byPending, s.pendings)
+		}
+		x.evict(slot, s, 0)
 	}
 }
 
@@ -66,8 +63,13 @@ func (x *Index) Add(slot int) {
 	for len(x.shelves) <= slot {
 		x.shelves = append(x.shelves, shelf{})
 	}
-	s := &x.shelves[slot]
-	*s = shelf{live: true, generation: s.generation + 1, held: map[key.Key]*holding{}}
+	if words := slot/64 + 1; words > x.holders.words {
+		x.holders.resize(words, x.holders.size)
+		x.live = append(x.live, make([]uint64, words-len(x.live))...)
+	}
+	x.empty(slot)
+	x.shelves[slot] = open(x.shelves[slot].generation+1, 0)
+	x.live[slot/64] |= 1 << (slot % 64)
 }
 
 // Remove closes a slot and frees its memory. Marks still out there do nothing
@@ -76,17 +78,33 @@ func (x *Index) Remove(slot int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if s := x.shelf(slot); s != nil {
+		x.empty(slot)
 		*s = shelf{generation: s.generation + 1}
+		x.live[slot/64] &^= 1 << (slot % 64)
 	}
 }
 
-// Forget empties a slot: its engine restarted and holds nothing.
+// Forget empties a slot: its engine restarted and holds nothing. Marks still
+// out there do nothing any more.
 func (x *Index) Forget(slot int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if s := x.shelf(slot); s != nil {
-		*s = shelf{live: true, generation: s.generation + 1, blocks: s.blocks, held: map[key.Key]*holding{}}
+		x.empty(slot)
+		*s = open(s.generation+1, s.blocks)
 	}
+}
+
+// empty takes a shelf's keys out of the table of holders.
+func (x *Index) empty(slot int) {
+	s := &x.shelves[slot]
+	if !s.live {
+		return
+	}
+	for e := s.entries[0].links[byUse].next; e != 0; e = s.entries[e].links[byUse].next {
+		x.holders.unset(s.entries[e].key, slot, false)
+	}
+	x.holders.shrink()
 }
 
 // SetCapacity bounds a slot to as many covered blocks as its engine can hold.
@@ -95,11 +113,75 @@ func (x *Index) SetCapacity(slot, blocks int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if s := x.shelf(slot); s != nil {
-		s.blocks = blocks
-		x.evict(s, 0)
+		s.blocks = max(blocks, 0)
+		x.evict(slot, s, 0)
 	}
 }
 
+// Len returns how many keys the slot holds, pending or confirmed, as of the
+// latest mark, confirmation or look-up.
+func (x *Index) Len(slot int) int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if s := x.shelf(slot); s != nil {
+		return s.count
+	}
+	return 0
+}
+
+// Runs sets runs[slot] to the number of leading keys that the slot holds,
+// contiguous from key 0, for each slot below len(runs). pending says whether
+// marks without an answer yet count.
+func (x *Index) Runs(keys []key.Key, now time.Duration, pending bool, runs []int) {
+	x.mu.RLock()
+	for now >= x.due { // deadlines passed: only a writer may work them off
+		x.mu.RUnlock()
+		x.mu.Lock()
+		x.advance(now)
+		x.mu.Unlock()
+		x.mu.RLock()
+	}
+	defer x.mu.RUnlock()
+	clear(runs)
+	for w, live := range x.live {
+		if first := w * 64; first < len(runs) && live != 0 {
+			x.holders.runs(keys, w, live, pending, runs[first:min(first+64, len(runs))])
+		}
+	}
+}
+
+// runs is Runs for the 64 slots of one word.
+func (h *holders) runs(keys []key.Key, word int, live uint64, pending bool, runs []int) {
+	if len(runs) < 64 {
+		live &= 1<<len(runs) - 1
+	}
+	cells, stride, mask, shift := h.cells, 1+2*h.words, h.size-1, h.shift
+	set := 1 + word
+	if pending {
+		set += h.words
+	}
+	for i, k := range keys {
+		k = nonZero(k)
+		p := spread(k, shift)
+		c := p * stride
+		for cells[c] != uint64(k) && cells[c] != 0 {
+			p = (p + 1) & mask
+			c = p * stride
+		}
+		stay := live & cells[c+set] // an empty cell has no bits
+		for gone := live &^ stay; gone != 0; gone &= gone - 1 {
+			runs[bits.TrailingZeros64(gone)] = i
+		}
+		if live = stay; live == 0 {
+			return
+		}
+	}
+	for ; live != 0; live &= live - 1 {
+		runs[bits.TrailingZeros64(live)] = len(keys)
+	}
+}
+
+// shelf returns the shelf of a slot in use, or nil.
 func (x *Index) shelf(slot int) *shelf {
 	if slot < 0 || slot >= len(x.shelves) || !x.shelves[slot].live {
 		return nil
@@ -107,50 +189,67 @@ func (x *Index) shelf(slot int) *shelf {
 	return &x.shelves[slot]
 }
 
-func (x *Index) marked(m Mark) *shelf {
-	s := x.shelf(int(m.slot))
-	if s == nil || s.generation != m.generation {
-		return nil
-	}
-	return s
-}
-
+// advance works off the deadlines up to now.
 func (x *Index) advance(now time.Duration) {
 	x.clock = max(x.clock, now)
-	for i := range x.shelves {
-		s := &x.shelves[i]
-		for _, k := range slices.Clone(s.order) {
-			h := s.held[k]
-			if h.confirmed <= x.clock {
-				h.confirmed = 0
-			}
-			if h.count > 0 && h.pending <= x.clock {
-				h.count = 0
-			}
-			s.tidy(k)
+	if x.clock < x.due {
+		return
+	}
+	x.due = math.MaxInt64
+	for slot := range x.shelves {
+		s := &x.shelves[slot]
+		if !s.live {
+			continue
 		}
-	}
-}
-
-func (s *shelf) tidy(k key.Key) {
-	if h := s.held[k]; h != nil && h.confirmed == 0 && h.count == 0 {
-		s.remove(k)
-	}
-}
-
-func (s *shelf) remove(k key.Key) {
-	if h := s.held[k]; h != nil {
-		s.used -= int(h.weight)
-		delete(s.held, k)
-		s.order = slices.Delete(s.order, slices.Index(s.order, k), slices.Index(s.order, k)+1)
-	}
-}
-
-func (x *Index) evict(s *shelf, need int) {
-	if s.live {
-		for len(s.order) > 0 && x.over(s, need) {
-			s.remove(s.order[0])
+		for _, head := range s.confirms {
+			for e := s.entries[head].links[byConfirmed].next; e != head && s.entries[e].confirmed <= x.clock; e = s.entries[head].links[byConfirmed].next {
+				s.unlink(byConfirmed, e)
+				s.entries[e].confirmed = 0
+				if s.entries[e].count > 0 {
+					x.holders.unset(s.entries[e].key, slot, true)
+				} else {
+					x.tidy(slot, s, e)
+				}
+			}
 		}
+		for _, head := range s.pendings {
+			for e := s.entries[head].links[byPending].next; e != head && s.entries[e].pending <= x.clock; e = s.entries[head].links[byPending].next {
+				s.unlink(byPending, e)
+				s.entries[e].count, s.entries[e].pending = 0, 0
+				x.tidy(slot, s, e)
+			}
+		}
+		x.due = min(x.due, s.nextDue())
+	}
+}
+
+// tidy removes e when nothing holds it any more.
+func (x *Index) tidy(slot int, s *shelf, e int32) {
+	if h := &s.entries[e]; h.confirmed == 0 && h.count == 0 {
+		x.remove(slot, s, e)
+	}
+}
+
+func (x *Index) remove(slot int, s *shelf, e int32) {
+	h := &s.entries[e]
+	s.unlink(byUse, e)
+	if h.confirmed != 0 {
+		s.unlink(byConfirmed, e)
+	}
+	if h.count > 0 {
+		s.unlink(byPending, e)
+	}
+	s.used -= int(h.weight)
+	s.leave(e)
+	x.holders.unset(h.key, slot, false)
+	s.give(e)
+}
+
+// evict removes the least recent until there is room for need more: blocks, or
+// keys where the capacity counts keys.
+func (x *Index) evict(slot int, s *shelf, need int) {
+	for s.count > 0 && x.over(s, need) {
+		x.remove(slot, s, s.entries[0].links[byUse].next)
 	}
 }
 
@@ -158,155 +257,5 @@ func (x *Index) over(s *shelf, need int) bool {
 	if s.blocks > 0 {
 		return s.used+need > s.blocks
 	}
-	return len(s.order)+need > x.params.Capacity
-}
-
-// Runs sets runs[slot] to the number of leading keys that the slot holds,
-// contiguous from key 0, for each slot below len(runs). pending says whether
-// marks without an answer yet count.
-func (x *Index) Runs(keys []key.Key, now time.Duration, pending bool, runs []int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.advance(now)
-	for i := range runs {
-		runs[i] = 0
-		s := x.shelf(i)
-		if s == nil {
-			continue
-		}
-		for _, k := range keys {
-			h := s.held[k]
-			if h == nil || h.confirmed == 0 && !pending {
-				break
-			}
-			runs[i]++
-		}
-	}
-}
-
-// Mark notes that keys were sent to slot. cover is their geometry, see Covered.
-// Leading keys beyond the capacity leave nothing behind.
-func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration) Mark {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	s := x.shelf(slot)
-	if s == nil {
-		return Mark{}
-	}
-	x.advance(now)
-	x.seq++
-	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
-	for _, h := range x.touch(s, keys, cover) {
-		if h.count == 0 && h.confirmed >= x.clock+x.params.PendingTTL {
-			continue // confirmed for longer than the mark would live
-		}
-		if h.count == 0 {
-			h.first = x.seq
-		}
-		h.count++
-		h.pending = max(h.pending, x.clock+x.params.PendingTTL)
-	}
-	return m
-}
-
-// touch makes the leading keys that fit the most recent, heads last.
-func (x *Index) touch(s *shelf, keys []key.Key, cover []int32) []*holding {
-	n, sum := 0, 0
-	for n < len(keys) {
-		w := 1
-		if s.blocks > 0 {
-			w = int(weight(n, cover))
-		}
-		if s.blocks > 0 && sum+w > s.blocks || s.blocks == 0 && n+1 > x.params.Capacity {
-			break
-		}
-		sum += w
-		n++
-	}
-	missing := 0
-	for i := n - 1; i >= 0; i-- {
-		if s.held[keys[i]] != nil {
-			s.recent(keys[i])
-		} else if s.blocks > 0 {
-			missing += int(weight(i, cover))
-		} else {
-			missing++
-		}
-	}
-	x.evict(s, missing)
-	var out []*holding
-	for i := n - 1; i >= 0; i-- {
-		h := s.held[keys[i]]
-		if h == nil {
-			h = &holding{weight: weight(i, cover)}
-			s.held[keys[i]] = h
-			s.used += int(h.weight)
-			s.order = append(s.order, keys[i])
-		}
-		s.recent(keys[i])
-		out = append(out, h)
-	}
-	return out
-}
-
-func (s *shelf) recent(k key.Key) {
-	i := slices.Index(s.order, k)
-	s.order = append(slices.Delete(s.order, i, i+1), k)
-}
-
-func (h *holding) withdraw(m Mark) {
-	if h.count > 0 && m.seq >= h.first {
-		h.count--
-	}
-}
-
-// Confirm turns the marks into holdings: the engine answered with success.
-func (x *Index) Confirm(m Mark, now time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	s := x.marked(m)
-	if s == nil {
-		return
-	}
-	x.advance(now)
-	for _, h := range x.touch(s, m.keys, m.cover) {
-		h.withdraw(m)
-		h.confirmed = max(h.confirmed, x.clock+x.params.TTL)
-	}
-}
-
-// Withdraw takes back the request's own pending marks and nothing else.
-func (x *Index) Withdraw(m Mark) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if s := x.marked(m); s != nil {
-		for _, k := range m.keys {
-			if h := s.held[k]; h != nil {
-				h.withdraw(m)
-				s.tidy(k)
-			}
-		}
-	}
-}
-
-// Drop removes the request's keys from the slot, confirmed or not: the engine
-// refused it (429 or 5xx).
-func (x *Index) Drop(m Mark) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if s := x.marked(m); s != nil {
-		for _, k := range m.keys {
-			s.remove(k)
-		}
-	}
-}
-
-// Len returns how many keys the slot holds, pending or confirmed.
-func (x *Index) Len(slot int) int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if s := x.shelf(slot); s != nil {
-		return len(s.order)
-	}
-	return 0
+	return s.count+need > x.params.Capacity
 }

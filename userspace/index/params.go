@@ -64,6 +64,6 @@ func (p Params) Blocks(engineTokens int64, bytesPerToken float64) int {
 	if t <= 0 {
 		return 0
 	}
-	blocks := t * bytesPerToken / key.BlockBytes
+	blocks := math.Round(t * bytesPerToken / key.BlockBytes)
 	return int(min(max(blocks, 1), maxCapacity))
 }

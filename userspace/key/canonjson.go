@@ -2,6 +2,7 @@ package key
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 )
 
@@ -37,7 +38,8 @@ type canon struct {
 type node struct {
 	start, end           int32
 	nameStart, nameEnd   int32
-	kind                 byte // first byte of the value
+	lead                 uint64 // the name's first eight bytes, padded with zeros: names compare fast
+	kind                 byte   // first byte of the value
 	decoded, nameDecoded bool
 }
 
@@ -48,13 +50,14 @@ func (c *canon) value(src []byte, strip bool) []byte {
 	c.text, c.nodes, c.kids, c.out = c.text[:0], c.nodes[:0], c.kids[:0], c.out[:0]
 	c.open = c.open[:0]
 	root, end := c.parse(skipSpace(src, 0), 0)
-	if end != bad && skipSpace(src, end) == len(src) {
-		c.emit(root)
-	}
-	c.src = nil
-	if len(c.out) == 0 {
+	if end == bad || skipSpace(src, end) != len(src) {
+		c.src = nil
 		return nil
 	}
+	// No value is longer in canonical form than as sent.
+	c.out = slices.Grow(c.out, len(src)+shortText)
+	c.emit(root)
+	c.src = nil
 	return c.out
 }
 
@@ -73,7 +76,7 @@ func (c *canon) parse(i, depth int) (int32, int) {
 			return 0, bad
 		}
 		mark := len(c.open)
-		end := bad
+		var end int
 		if kind == '{' {
 			end = c.members(i+1, depth+1)
 		} else {
@@ -127,6 +130,7 @@ func (c *canon) members(i, depth int) int {
 		}
 		n := &c.nodes[child]
 		n.nameStart, n.nameEnd, n.nameDecoded = start, stop, dec
+		n.lead = lead(c.name(child))
 		if c.strip && string(c.name(child)) == "cache_control" && c.marker(child) {
 			continue
 		}
@@ -178,22 +182,45 @@ func (c *canon) sort(members []int32) []int32 {
 	}
 	if len(members) <= 12 {
 		for i := 1; i < len(members); i++ {
-			for j := i; j > 0 && bytes.Compare(c.name(members[j-1]), c.name(members[j])) > 0; j-- {
+			for j := i; j > 0 && c.compare(members[j-1], members[j]) > 0; j-- {
 				members[j-1], members[j] = members[j], members[j-1]
 			}
 		}
 	} else {
-		slices.SortStableFunc(members, func(a, b int32) int { return bytes.Compare(c.name(a), c.name(b)) })
+		slices.SortStableFunc(members, c.compare)
 	}
 	kept := members[:1]
 	for _, m := range members[1:] {
-		if bytes.Equal(c.name(kept[len(kept)-1]), c.name(m)) {
+		if c.compare(kept[len(kept)-1], m) == 0 {
 			kept[len(kept)-1] = m
 		} else {
 			kept = append(kept, m)
 		}
 	}
 	return kept
+}
+
+// lead returns the first eight bytes of a name as a number that orders as they
+// do, but for zeros at their end.
+func lead(name []byte) uint64 {
+	if len(name) >= 8 {
+		return binary.BigEndian.Uint64(name)
+	}
+	var n uint64
+	for _, c := range name {
+		n = n<<8 | uint64(c)
+	}
+	return n << (8 * (8 - len(name)) & 63)
+}
+
+// compare orders two members by name.
+func (c *canon) compare(a, b int32) int {
+	if x, y := c.nodes[a].lead, c.nodes[b].lead; x < y {
+		return -1
+	} else if x > y {
+		return 1
+	}
+	return bytes.Compare(c.name(a), c.name(b))
 }
 
 func (c *canon) name(id int32) []byte {
@@ -236,9 +263,9 @@ func (c *canon) emit(id int32) {
 			if i > 0 {
 				c.out = append(c.out, ',')
 			}
-			c.out = append(c.out, markText)
-			c.out = append(c.out, c.name(kid)...)
-			c.out = append(c.out, markText, ':')
+			k := &c.nodes[kid]
+			c.quote(k.nameStart, k.nameEnd, k.nameDecoded)
+			c.out = append(c.out, ':')
 			c.emit(kid)
 		}
 		c.out = append(c.out, '}')
@@ -252,10 +279,30 @@ func (c *canon) emit(id int32) {
 		}
 		c.out = append(c.out, ']')
 	case '"':
-		c.out = append(c.out, markText)
-		c.out = append(c.out, c.content(id)...)
-		c.out = append(c.out, markText)
+		c.quote(n.start, n.end, n.decoded)
 	default:
 		c.out = append(c.out, c.content(id)...)
 	}
+}
+
+// shortText is how many bytes quote copies at once, needed or not.
+const shortText = 16
+
+// quote appends a decoded string between its marks. Most strings are short: a
+// copy of fixed length costs less than one of the right length.
+func (c *canon) quote(start, end int32, dec bool) {
+	from := c.src
+	if dec {
+		from = c.text
+	}
+	at := len(c.out)
+	n := int(end - start)
+	c.out = c.out[:at+n+2]
+	c.out[at] = markText
+	if room := c.out[at+1 : cap(c.out)]; n <= shortText && int(start)+shortText <= len(from) && len(room) >= shortText {
+		copy(room[:shortText], from[start:start+shortText])
+	} else {
+		copy(room, from[start:end])
+	}
+	c.out[at+n+1] = markText
 }

@@ -12,12 +12,12 @@ func (r *reader) chat() bool {
 // chatMessage writes one message. Reasoning, refusal, ids of calls and audio
 // references are not read: templates do not render them, or clients differ in
 // sending them back.
-func (r *reader) chatMessage(s Span) bool {
-	if r.kind(s) != '{' {
-		return r.fail(ReasonInvalid)
+func (r *reader) chatMessage(at int) int {
+	if r.body[at] != '{' {
+		return r.refuse(ReasonInvalid)
 	}
 	var role, name, content, tools, task, call, calls Span
-	o := r.object(s.Start, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "role":
@@ -37,24 +37,24 @@ func (r *reader) chatMessage(s Span) bool {
 		}
 	}
 	if !o.ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
-	return r.text(tagRole, role) &&
+	return o.after(r.text(tagRole, role) &&
 		r.textIf(tagName, name) &&
 		r.contents(content, (*reader).part) &&
 		r.jsonIf(tagMessageTools, tools) &&
 		r.jsonIf(tagTask, task) &&
 		(r.null(call) || r.function(call)) &&
-		(r.null(calls) || r.list(calls, (*reader).toolCall))
+		(r.null(calls) || r.list(calls, (*reader).toolCall)))
 }
 
 // toolCall writes one element of tool_calls.
-func (r *reader) toolCall(s Span) bool {
-	if r.kind(s) != '{' {
-		return r.fail(ReasonInvalid)
+func (r *reader) toolCall(at int) int {
+	if r.body[at] != '{' {
+		return r.refuse(ReasonInvalid)
 	}
 	var function, custom Span
-	o := r.object(s.Start, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "function":
@@ -65,13 +65,13 @@ func (r *reader) toolCall(s Span) bool {
 	}
 	switch {
 	case !o.ok:
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	case !r.null(function):
-		return r.function(function)
+		return o.after(r.function(function))
 	case !r.null(custom):
-		return r.function(custom)
+		return o.after(r.function(custom))
 	}
-	return r.fail(ReasonPart)
+	return r.refuse(ReasonPart)
 }
 
 // function writes the name and the arguments of a call, or the input of a
@@ -81,7 +81,7 @@ func (r *reader) function(s Span) bool {
 		return r.fail(ReasonInvalid)
 	}
 	var name, arguments, input Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		switch string(o.name) {
 		case "name":

@@ -48,27 +48,47 @@ func (r *reader) completions(tokenArrays bool) bool {
 		return r.fail(ReasonTokens)
 	}
 	r.tag(tagTokens)
-	return r.list(prompt, (*reader).token)
+	return r.tokens(prompt)
 }
 
 // first returns the first element of an array that is not empty.
 func (r *reader) first(s Span) (element Span, several, ok bool) {
-	a := r.array(s.Start)
-	if !a.next(r) {
+	b := r.body[:s.End]
+	i, more := separator(b, s.Start+1, ']', false)
+	if !more {
 		return Span{}, false, false
 	}
-	element = a.value
-	several = a.next(r)
-	return element, several, a.ok
+	end := r.skip(i)
+	if end == bad {
+		return Span{}, false, false
+	}
+	after, several := separator(b, end, ']', true)
+	return Span{i, end}, several, after != bad
 }
 
-// token writes one token id: four bytes, low first.
-func (r *reader) token(s Span) bool {
-	id, ok := r.whole(s, math.MaxUint32+1)
-	if !ok || id > math.MaxUint32 {
-		return r.fail(ReasonInvalid)
+// tokens writes an array of token ids: four bytes each, low first.
+func (r *reader) tokens(s Span) bool {
+	b := r.body[:s.End]
+	n := 0
+	i := s.Start + 1
+	for started := false; ; started = true {
+		var more bool
+		if i, more = separator(b, i, ']', started); !more {
+			r.chain.write(r.stage[:n])
+			return i == s.End || r.fail(ReasonInvalid)
+		}
+		start, id := i, uint64(0)
+		for i < len(b) && b[i]-'0' <= 9 && id <= math.MaxUint32 {
+			id = id*10 + uint64(b[i]-'0')
+			i++
+		}
+		if i == start || id > math.MaxUint32 || b[start] == '0' && i > start+1 {
+			return r.fail(ReasonInvalid)
+		}
+		binary.LittleEndian.PutUint32(r.stage[n:], uint32(id))
+		if n += 4; n == len(r.stage) {
+			r.chain.write(r.stage[:n])
+			n = 0
+		}
 	}
-	binary.LittleEndian.PutUint32(r.stage[:], uint32(id))
-	r.chain.write(r.stage[:4])
-	return true
 }

@@ -52,6 +52,7 @@ type reader struct {
 	body   []byte
 	api    API
 	top    members
+	ends   ends
 	reason Reason // set by what returns false
 	fresh  *highwayhash.Digest64
 	chain  chain
@@ -73,6 +74,9 @@ func (r *reader) release() {
 		if cap(*s) > keepScratch {
 			*s = nil
 		}
+	}
+	if cap(r.ends.list) > keepScratch {
+		r.ends.list = nil
 	}
 }
 
@@ -140,7 +144,8 @@ func (r *reader) scan() bool {
 	if at >= len(r.body) || r.body[at] != '{' {
 		return false
 	}
-	o := r.object(at, 1)
+	o := object{i: at + 1, ok: true, first: true}
+	r.ends.reset()
 	for o.next(r) {
 		if m := memberOf(o.name); m != memberOther {
 			r.top[m] = o.value
@@ -149,7 +154,8 @@ func (r *reader) scan() bool {
 	return o.ok && skipSpace(r.body, o.i) == len(r.body)
 }
 
-// model returns the decoded model, valid until the next body.
+// model returns the decoded model, valid until the next call of str: the prompt
+// is written after its last use.
 func (r *reader) model() ([]byte, bool) {
 	s := r.top[memberModel]
 	if r.null(s) {
@@ -159,7 +165,6 @@ func (r *reader) model() ([]byte, bool) {
 	if !ok || !utf8.Valid(model) {
 		return nil, false
 	}
-	// Kept apart from the scratch of str, which the prompt uses.
 	return model, true
 }
 
@@ -201,7 +206,7 @@ func (r *reader) ids(p *Prompt) bool {
 		return r.id(memberConversation, &p.Conversation) && ok
 	}
 	var id Span
-	o := r.object(s.Start, 2)
+	o := r.object(s.Start)
 	for o.next(r) {
 		if string(o.name) == "id" {
 			id = o.value

@@ -181,7 +181,7 @@ func (r *reader) effort(m member) bool {
 		return r.fail(ReasonInvalid)
 	}
 	var effort Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		if string(o.name) == "effort" {
 			effort = o.value

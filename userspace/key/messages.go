@@ -27,7 +27,7 @@ func (r *reader) blockToolChoice() bool {
 		return r.fail(ReasonInvalid)
 	}
 	var kind Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		if string(o.name) == "type" {
 			kind = o.value
@@ -53,12 +53,12 @@ func (r *reader) system() bool {
 	return r.contents(s, (*reader).systemBlock)
 }
 
-func (r *reader) systemBlock(s Span) bool {
-	if r.kind(s) != '{' {
-		return r.fail(ReasonInvalid)
+func (r *reader) systemBlock(at int) int {
+	if r.body[at] != '{' {
+		return r.refuse(ReasonInvalid)
 	}
 	var kind, text Span
-	o := r.object(s.Start, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":
@@ -68,31 +68,31 @@ func (r *reader) systemBlock(s Span) bool {
 		}
 	}
 	if !o.ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	name, ok := r.str(kind)
 	if !ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	if string(name) != "text" {
-		return r.fail(ReasonPart)
+		return r.refuse(ReasonPart)
 	}
 	if r.kind(text) != '"' {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	n, _, how := decode(r.stage[:len(billingHeader)+2*decodeRoom], r.body[:text.End], text.Start+1)
 	if how == decodedBad {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
-	return bytes.HasPrefix(r.stage[:n], billingHeader) || r.text(tagText, text)
+	return o.after(bytes.HasPrefix(r.stage[:n], billingHeader) || r.text(tagText, text))
 }
 
-func (r *reader) blockMessage(s Span) bool {
-	if r.kind(s) != '{' {
-		return r.fail(ReasonInvalid)
+func (r *reader) blockMessage(at int) int {
+	if r.body[at] != '{' {
+		return r.refuse(ReasonInvalid)
 	}
 	var role, content Span
-	o := r.object(s.Start, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "role":
@@ -102,19 +102,19 @@ func (r *reader) blockMessage(s Span) bool {
 		}
 	}
 	if !o.ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
-	return r.text(tagRole, role) && r.contents(content, (*reader).block)
+	return o.after(r.text(tagRole, role) && r.contents(content, (*reader).block))
 }
 
 // block writes one content block of a message or a tool result. Members that
 // are not named here, cache_control among them, do not count.
-func (r *reader) block(s Span) bool {
-	if r.kind(s) != '{' {
-		return r.fail(ReasonInvalid)
+func (r *reader) block(at int) int {
+	if r.body[at] != '{' {
+		return r.refuse(ReasonInvalid)
 	}
 	var p struct{ kind, text, source, name, toolName, input, content, isError, fileID, title, context Span }
-	o := r.object(s.Start, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":
@@ -142,46 +142,46 @@ func (r *reader) block(s Span) bool {
 		}
 	}
 	if !o.ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	kind, ok := r.str(p.kind)
 	if !ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	switch string(kind) {
 	case "text":
-		return r.text(tagText, p.text)
+		return o.after(r.text(tagText, p.text))
 	case "image":
-		return r.source(tagImage, p.source)
+		return o.after(r.source(tagImage, p.source))
 	case "document":
-		return r.textIf(tagTitle, p.title) && r.textIf(tagContext, p.context) && r.source(tagFile, p.source)
+		return o.after(r.textIf(tagTitle, p.title) && r.textIf(tagContext, p.context) && r.source(tagFile, p.source))
 	case "container_upload":
-		return r.media(tagFile, Span{}, p.fileID)
+		return o.after(r.media(tagFile, Span{}, p.fileID))
 	case "thinking", "redacted_thinking":
-		return true
+		return o.after(true)
 	case "tool_use", "server_tool_use":
-		return r.text(tagCall, p.name) && r.jsonIf(tagArguments, p.input)
+		return o.after(r.text(tagCall, p.name) && r.jsonIf(tagArguments, p.input))
 	case "tool_reference":
 		if r.null(p.toolName) {
-			return r.text(tagReference, p.name)
+			return o.after(r.text(tagReference, p.name))
 		}
-		return r.text(tagReference, p.toolName)
+		return o.after(r.text(tagReference, p.toolName))
 	case "tool_result":
 		r.tag(tagResult)
 		if r.kind(p.isError) == 't' {
 			r.tag(tagFailed)
 		}
 		if !r.contents(p.content, (*reader).block) {
-			return false
+			return bad
 		}
 		r.tag(tagEnd)
-		return true
+		return o.after(true)
 	case "search_result", "mcp_tool_use", "mcp_tool_result",
 		"web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
 		"bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result":
-		return r.json(tagItem, s)
+		return o.after(r.json(tagItem, Span{at, o.i}))
 	}
-	return r.fail(ReasonPart)
+	return r.refuse(ReasonPart)
 }
 
 // source writes the source object of an image or a document.
@@ -190,7 +190,7 @@ func (r *reader) source(tag byte, s Span) bool {
 		return r.fail(ReasonInvalid)
 	}
 	var data, url, fileID, content Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		switch string(o.name) {
 		case "data":

@@ -2,13 +2,20 @@ package key
 
 // part writes one content part of Chat Completions or Responses. The kinds of
 // both are read in both, as vLLM does.
-func (r *reader) part(s Span) bool {
-	switch r.kind(s) {
+func (r *reader) part(at int) int {
+	switch r.body[at] {
 	case '"':
-		return r.text(tagText, s)
+		end := skipString(r.body, at+1)
+		if end == bad {
+			return r.refuse(ReasonInvalid)
+		}
+		if !r.text(tagText, Span{at, end}) {
+			return bad
+		}
+		return end
 	case '{':
 	default:
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	var p struct {
 		kind, uuid, text, refusal, name              Span
@@ -16,7 +23,7 @@ func (r *reader) part(s Span) bool {
 		imageEmbeds, audioEmbeds, promptEmbeds, data Span
 		file, fileData, fileID, fileURL              Span
 	}
-	o := r.object(s.Start, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":
@@ -56,57 +63,57 @@ func (r *reader) part(s Span) bool {
 		}
 	}
 	if !o.ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	if r.null(p.kind) { // the short forms {"image_url": "..."}
 		switch {
 		case p.imageURL != Span{}:
-			return r.linked(tagImage, p.uuid, p.imageURL, "url")
+			return o.after(r.linked(tagImage, p.uuid, p.imageURL, "url"))
 		case p.audioURL != Span{}:
-			return r.linked(tagAudio, p.uuid, p.audioURL, "url")
+			return o.after(r.linked(tagAudio, p.uuid, p.audioURL, "url"))
 		case p.videoURL != Span{}:
-			return r.linked(tagVideo, p.uuid, p.videoURL, "url")
+			return o.after(r.linked(tagVideo, p.uuid, p.videoURL, "url"))
 		}
-		return r.fail(ReasonPart)
+		return r.refuse(ReasonPart)
 	}
 	kind, ok := r.str(p.kind)
 	if !ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	switch string(kind) {
 	case "text", "input_text", "output_text":
-		return r.text(tagText, p.text)
+		return o.after(r.text(tagText, p.text))
 	case "refusal":
-		return r.text(tagText, p.refusal)
+		return o.after(r.text(tagText, p.refusal))
 	case "thinking":
-		return true
+		return o.after(true)
 	case "tool_reference":
-		return r.text(tagReference, p.name)
+		return o.after(r.text(tagReference, p.name))
 	case "image_url":
-		return r.linked(tagImage, p.uuid, p.imageURL, "url")
+		return o.after(r.linked(tagImage, p.uuid, p.imageURL, "url"))
 	case "input_image":
 		if r.null(p.imageURL) {
-			return r.media(tagImage, p.uuid, p.fileID)
+			return o.after(r.media(tagImage, p.uuid, p.fileID))
 		}
-		return r.linked(tagImage, p.uuid, p.imageURL, "url")
+		return o.after(r.linked(tagImage, p.uuid, p.imageURL, "url"))
 	case "audio_url":
-		return r.linked(tagAudio, p.uuid, p.audioURL, "url")
+		return o.after(r.linked(tagAudio, p.uuid, p.audioURL, "url"))
 	case "video_url":
-		return r.linked(tagVideo, p.uuid, p.videoURL, "url")
+		return o.after(r.linked(tagVideo, p.uuid, p.videoURL, "url"))
 	case "input_audio":
-		return r.linked(tagAudio, p.uuid, p.inputAudio, "data")
+		return o.after(r.linked(tagAudio, p.uuid, p.inputAudio, "data"))
 	case "image_embeds":
-		return r.media(tagImageEmbeds, p.uuid, p.imageEmbeds)
+		return o.after(r.media(tagImageEmbeds, p.uuid, p.imageEmbeds))
 	case "audio_embeds":
-		return r.media(tagAudioEmbeds, p.uuid, p.audioEmbeds)
+		return o.after(r.media(tagAudioEmbeds, p.uuid, p.audioEmbeds))
 	case "prompt_embeds":
-		return r.media(tagEmbeds, p.uuid, p.promptEmbeds, p.data)
+		return o.after(r.media(tagEmbeds, p.uuid, p.promptEmbeds, p.data))
 	case "file":
-		return r.linked(tagFile, p.uuid, p.file, "file_data", "file_id")
+		return o.after(r.linked(tagFile, p.uuid, p.file, "file_data", "file_id"))
 	case "input_file":
-		return r.media(tagFile, p.uuid, p.fileData, p.fileID, p.fileURL)
+		return o.after(r.media(tagFile, p.uuid, p.fileData, p.fileID, p.fileURL))
 	}
-	return r.fail(ReasonPart)
+	return r.refuse(ReasonPart)
 }
 
 // linked writes a media part whose value is a string, or an object that holds
@@ -120,7 +127,7 @@ func (r *reader) linked(tag byte, uuid, s Span, names ...string) bool {
 		return r.fail(ReasonInvalid)
 	}
 	var found [2]Span
-	o := r.object(s.Start, 1)
+	o := r.object(s.Start)
 	for o.next(r) {
 		for i, name := range names {
 			if string(o.name) == name {

@@ -24,15 +24,24 @@ func (r *reader) responses() bool {
 }
 
 // earlier writes one element of previous_input_messages.
-func (r *reader) earlier(s Span) bool { return r.json(tagEarlier, s) }
+func (r *reader) earlier(at int) int {
+	end := r.skip(at)
+	if end == bad {
+		return r.refuse(ReasonInvalid)
+	}
+	if !r.json(tagEarlier, Span{at, end}) {
+		return bad
+	}
+	return end
+}
 
 // item writes one input item.
-func (r *reader) item(s Span) bool {
-	if r.kind(s) != '{' {
-		return r.fail(ReasonInvalid)
+func (r *reader) item(at int) int {
+	if r.body[at] != '{' {
+		return r.refuse(ReasonInvalid)
 	}
 	var p struct{ kind, role, content, name, arguments, input, output Span }
-	o := r.object(s.Start, 1)
+	o := r.object(at)
 	for o.next(r) {
 		switch string(o.name) {
 		case "type":
@@ -52,37 +61,37 @@ func (r *reader) item(s Span) bool {
 		}
 	}
 	if !o.ok {
-		return r.fail(ReasonInvalid)
+		return r.refuse(ReasonInvalid)
 	}
 	kind := []byte("message")
 	if !r.null(p.kind) {
 		var ok bool
 		if kind, ok = r.str(p.kind); !ok {
-			return r.fail(ReasonInvalid)
+			return r.refuse(ReasonInvalid)
 		}
 	}
 	switch string(kind) {
 	case "message":
-		return r.text(tagRole, p.role) && r.contents(p.content, (*reader).part)
+		return o.after(r.text(tagRole, p.role) && r.contents(p.content, (*reader).part))
 	case "function_call":
-		return r.text(tagCall, p.name) && r.arguments(p.arguments)
+		return o.after(r.text(tagCall, p.name) && r.arguments(p.arguments))
 	case "custom_tool_call":
-		return r.text(tagCall, p.name) && r.textIf(tagInput, p.input)
+		return o.after(r.text(tagCall, p.name) && r.textIf(tagInput, p.input))
 	case "function_call_output", "custom_tool_call_output":
 		r.tag(tagResult)
 		if k := r.kind(p.output); k == '"' || k == '[' || r.null(p.output) {
 			if !r.contents(p.output, (*reader).part) {
-				return false
+				return bad
 			}
 		} else if !r.json(tagItem, p.output) {
-			return false
+			return bad
 		}
 		r.tag(tagEnd)
-		return true
+		return o.after(true)
 	case "reasoning", "compaction_trigger":
-		return true
+		return o.after(true)
 	case "item_reference":
-		return r.fail(ReasonContinued)
+		return r.refuse(ReasonContinued)
 	case "compaction", "additional_tools",
 		"file_search_call", "web_search_call", "image_generation_call", "code_interpreter_call",
 		"computer_call", "computer_call_output",
@@ -91,7 +100,7 @@ func (r *reader) item(s Span) bool {
 		"mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "mcp_call",
 		"tool_search_call", "tool_search_output",
 		"program", "program_output":
-		return r.json(tagItem, s)
+		return o.after(r.json(tagItem, Span{at, o.i}))
 	}
-	return r.fail(ReasonPart)
+	return r.refuse(ReasonPart)
 }

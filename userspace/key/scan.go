@@ -1,6 +1,10 @@
 package key
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
 
 // maxDepth is how many objects and arrays may be open at once. Deeper bodies
 // are ReasonInvalid; no prompt that an engine accepts comes near.
@@ -17,41 +21,82 @@ func skipSpace(b []byte, i int) int {
 }
 
 // skipString returns the position after the closing quote of the string whose
-// content starts at i. It looks at quotes only: what is inside is checked
-// where it is read.
+// content starts at i. It looks at quotes and backslashes only: what is inside
+// is checked where it is read.
 func skipString(b []byte, i int) int {
-	start := i
 	for {
+		// Word by word while strings are short or escapes are dense ...
+		for stop := i + nearBytes; i < stop; {
+			if i+8 > len(b) {
+				return skipStringEnd(b, i)
+			}
+			x := binary.LittleEndian.Uint64(b[i:])
+			quote, slash := x^lows*'"', x^lows*'\\'
+			m := ((quote - lows) | (slash - lows)) &^ x & highs
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) >> 3
+			if b[i] == '"' {
+				return i + 1
+			}
+			i += 2
+			stop = i + nearBytes
+		}
+		if i > len(b) {
+			return bad
+		}
+		// ... then from quote to quote.
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
 			return bad
 		}
 		quote := i + n
 		esc := quote
-		for esc > start && b[esc-1] == '\\' {
+		for esc > i && b[esc-1] == '\\' {
 			esc--
 		}
-		i = quote + 1
-		if (quote-esc)&1 == 0 {
+		if i = quote + 1; (quote-esc)&1 == 0 {
 			return i
 		}
-		// An escaped quote: no backslash before it belongs to a later escape.
-		start = i
 	}
+}
+
+// nearBytes is how far skipString looks before it takes a string for a long
+// one.
+const nearBytes = 32
+
+// skipStringEnd is skipString in the last bytes of b.
+func skipStringEnd(b []byte, i int) int {
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+		i++
+	}
+	return bad
 }
 
 // skipValue returns the position after the value that starts at i, inside
 // depth open containers. Scalars are checked; inside containers only strings
-// and brackets are.
-func skipValue(b []byte, i, depth int) int {
+// and brackets are. What is long is noted in e unless that is nil.
+func skipValue(b []byte, i, depth int, e *ends) int {
 	if i >= len(b) {
 		return bad
 	}
 	switch b[i] {
 	case '"':
-		return skipString(b, i+1)
+		after := skipString(b, i+1)
+		if e != nil && after != bad {
+			e.add(i, after)
+		}
+		return after
 	case '{', '[':
-		return skipContainer(b, i, depth)
+		return skipContainer(b, i, depth, e)
 	}
 	return skipScalar(b, i)
 }
@@ -68,16 +113,21 @@ var classes = [256]uint8{'"': classQuote, '{': classOpen, '[': classOpen, '}': c
 
 // skipContainer skips an object or array without recursion: the kinds of the
 // open brackets are kept as bits, so a body of brackets costs no stack.
-func skipContainer(b []byte, i, depth int) int {
+func skipContainer(b []byte, i, depth int, e *ends) int {
 	var objects [maxDepth / 64]uint64
+	var noted [endsDepth]int
 	level := 0
 	for i < len(b) {
 		c := b[i]
 		i++
 		switch classes[c] {
 		case classQuote:
+			start := i - 1
 			if i = skipString(b, i); i == bad {
 				return bad
+			}
+			if e != nil && i-start >= endsLong {
+				e.add(start, i)
 			}
 		case classOpen:
 			if depth+level >= maxDepth {
@@ -89,12 +139,18 @@ func skipContainer(b []byte, i, depth int) int {
 			} else {
 				objects[level>>6] &^= bit
 			}
+			if e != nil && level < endsDepth {
+				noted[level] = e.open(i - 1)
+			}
 			level++
 		case classClose:
 			level--
 			object := objects[level>>6]>>(level&63)&1 == 1
 			if object != (c == '}') {
 				return bad
+			}
+			if e != nil && level < endsDepth {
+				e.close(noted[level], i)
 			}
 			if level == 0 {
 				return i

@@ -85,8 +85,15 @@ func decode(dst, b []byte, i int) (n, next int, how decoded) {
 			if after == bad {
 				return n, i, decodedBad
 			}
-			n += utf8.EncodeRune(dst[n:], r)
 			i = after
+			if r >= 0x800 && r <= 0xFFFF { // never half a pair here
+				dst[n] = 0xE0 | byte(r>>12)
+				dst[n+1] = 0x80 | byte(r>>6)&0x3F
+				dst[n+2] = 0x80 | byte(r)&0x3F
+				n += 3
+				continue
+			}
+			n += utf8.EncodeRune(dst[n:], r)
 		case c < ' ':
 			return n, i, decodedBad
 		default: // in the last seven bytes of b
@@ -125,26 +132,27 @@ func unit(b []byte, i int) rune {
 	if len(b)-i < 6 || b[i] != '\\' || b[i+1] != 'u' {
 		return -1
 	}
-	a, c := int32(hex[b[i+2]]), int32(hex[b[i+3]])
-	d, e := int32(hex[b[i+4]]), int32(hex[b[i+5]])
-	if a|c|d|e < 0 {
+	digits := b[i+2 : i+6]
+	u := hex[digits[0]]<<12 | hex[digits[1]]<<8 | hex[digits[2]]<<4 | hex[digits[3]]
+	if u > 0xFFFF {
 		return -1
 	}
-	return a<<12 | c<<8 | d<<4 | e
+	return rune(u)
 }
 
-// hex maps a hexadecimal digit to its value and any other byte to -1.
+// hex maps a hexadecimal digit to its value and any other byte to more than
+// four digits can make.
 var hex = hexDigits()
 
-func hexDigits() (t [256]int8) {
+func hexDigits() (t [256]uint32) {
 	for i := range t {
-		t[i] = -1
+		t[i] = 1 << 16
 	}
 	for i, c := range []byte("0123456789abcdef") {
-		t[c] = int8(i)
+		t[c] = uint32(i)
 	}
 	for i, c := range []byte("ABCDEF") {
-		t[c] = int8(10 + i)
+		t[c] = uint32(10 + i)
 	}
 	return t
 }

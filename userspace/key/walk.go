@@ -5,7 +5,7 @@ package key
 type object struct {
 	i       int // where to go on
 	started bool
-	depth   int  // open containers, this one included
+	first   bool // the top level: note the ends of long values
 	ok      bool // false: the object is not JSON
 
 	name  []byte // decoded; valid until the next call of next
@@ -13,8 +13,20 @@ type object struct {
 }
 
 // object starts at the "{" at position at.
-func (r *reader) object(at, depth int) object {
-	return object{i: at + 1, depth: depth, ok: true}
+func (r *reader) object(at int) object { return object{i: at + 1, ok: true} }
+
+// skip returns the position after the value at i, which the scan of the top
+// level has passed over: it is not too deep.
+func (r *reader) skip(i int) int {
+	if i < len(r.body) {
+		switch r.body[i] {
+		case '"', '{', '[':
+			if after := r.ends.find(i); after != bad {
+				return after
+			}
+		}
+	}
+	return skipValue(r.body, i, 1, nil)
 }
 
 // next moves to the next member and says whether there is one.
@@ -50,7 +62,11 @@ func (o *object) next(r *reader) bool {
 		return o.fail()
 	}
 	o.value.Start = skipSpace(b, i+1)
-	o.value.End = skipValue(b, o.value.Start, o.depth)
+	if o.first {
+		o.value.End = skipValue(b, o.value.Start, 1, &r.ends)
+	} else {
+		o.value.End = r.skip(o.value.Start)
+	}
 	if o.value.End == bad {
 		return o.fail()
 	}
@@ -61,32 +77,6 @@ func (o *object) next(r *reader) bool {
 func (o *object) fail() bool {
 	o.ok = false
 	return false
-}
-
-// array walks the elements of one JSON array.
-type array struct {
-	i       int
-	started bool
-	ok      bool
-	value   Span
-}
-
-// array starts at the "[" at position at.
-func (r *reader) array(at int) array { return array{i: at + 1, ok: true} }
-
-// next moves to the next element and says whether there is one.
-func (a *array) next(r *reader) bool {
-	i, more := separator(r.body, a.i, ']', a.started)
-	if !more {
-		a.i, a.ok = i, i != bad
-		return false
-	}
-	a.started = true
-	a.value.Start = i
-	a.value.End = skipValue(r.body, i, 1)
-	a.i = a.value.End
-	a.ok = a.i != bad
-	return a.ok
 }
 
 // separator finds the start of the next member or element after i. more is

@@ -169,7 +169,7 @@ async function failure(promise) {
 export async function abort(base) {
   const controller = new AbortController();
   const stream = await openai(base).chat.completions.create(
-    { model, max_tokens: 100000, stream: true, messages: [{ role: "user", content: long(400, "abort") }] },
+    { model, max_tokens: 100000, min_tokens: 100000, stream: true, messages: [{ role: "user", content: long(400, "abort") }] },
     { signal: controller.signal },
   );
   let n = 0;
@@ -187,7 +187,7 @@ export async function abortUnary(base) {
   setTimeout(() => controller.abort(), 300);
   return failure(
     openai(base).chat.completions.create(
-      { model, max_tokens: 100000, messages: [{ role: "user", content: long(400, "unary") }] },
+      { model, max_tokens: 100000, min_tokens: 100000, messages: [{ role: "user", content: long(400, "unary") }] },
       { signal: controller.signal },
     ),
   );

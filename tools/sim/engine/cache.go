@@ -1,0 +1,227 @@
+package engine
+
+import "github.com/tautline/tautline/tools/sim/traffic"
+
+// cache is a prefix cache of a fixed number of tokens: a tree of segments, of
+// which the least recently used go first, from the tail of a path towards its
+// head and token by token. What a running request uses is pinned.
+type cache struct {
+	capacity int
+	used     int // tokens held
+	pinned   int // tokens held by nodes that are pinned, directly or below
+	written  int // tokens of the answers that are being written, which belong to no node yet
+	nodes    []node
+	spare    []int32
+	at       map[uint64]int32
+	old      []oldNode // heap of what may go; entries that became stale are skipped
+	tick     int64
+}
+
+type node struct {
+	id     uint64
+	parent int32
+	held   int // tokens of the segment's head that are cached
+	kids   int // children in the tree
+	pins   int // requests that pin it, and pinned children
+	used   int64
+}
+
+type oldNode struct {
+	used int64
+	id   uint64
+	node int32
+}
+
+const root = int32(0)
+
+func newCache(capacity int) *cache {
+	return &cache{capacity: capacity, nodes: make([]node, 1), at: map[uint64]int32{}}
+}
+
+// admit makes room for the job's prompt, puts it into the cache and pins it. It
+// returns the prompt tokens that were there before, or ok false, with nothing
+// changed, when what is in use leaves too little room for the prompt and half
+// the answer. Half, because an answer in writing takes half its length on
+// average; there is no preemption, so when all answers end at once the cache is
+// overdrawn for a while.
+func (c *cache) admit(j *traffic.Job) (cached int, ok bool) {
+	from, depth := root, 0
+	for ; depth < len(j.Segs); depth++ {
+		n, found := c.at[j.Segs[depth].ID]
+		if !found {
+			break
+		}
+		from = n
+		held := min(c.nodes[n].held, j.Segs[depth].Tokens)
+		cached += held
+		if held < j.Segs[depth].Tokens {
+			depth++
+			break
+		}
+	}
+	c.pin(from)
+	need := j.Prompt - cached
+	if need+j.Output/2 > c.capacity-c.pinned-c.written {
+		c.unpin(from)
+		return 0, false
+	}
+	c.makeRoom(need)
+	deepest := from
+	if from != root { // a head of the segment may have been all that was left
+		if missing := j.Segs[depth-1].Tokens - c.nodes[from].held; missing > 0 {
+			c.nodes[from].held += missing
+			c.used += missing
+			c.pinned += missing
+		}
+	}
+	for _, s := range j.Segs[depth:] {
+		if n, found := c.at[s.ID]; found { // below a cut segment, its own tail may still stand
+			deepest = n
+			continue
+		}
+		deepest = c.add(deepest, s.ID, s.Tokens)
+	}
+	c.pin(deepest)
+	c.unpin(from)
+	j.Work.Node = deepest
+	return cached, true
+}
+
+// write lets the answers in writing grow by some tokens.
+func (c *cache) write(tokens int) {
+	c.written += tokens
+	c.makeRoom(0)
+}
+
+// finish lets go of the job's prompt and keeps its answer behind it, as far as
+// there is room. All of the answer had been counted by write.
+func (c *cache) finish(j *traffic.Job) {
+	c.written -= j.Output
+	tokens := min(j.Output, c.capacity-c.pinned-c.written)
+	deepest := j.Work.Node
+	if _, there := c.at[j.Answer]; j.Answer != 0 && tokens > 0 && !there {
+		c.makeRoom(tokens)
+		deepest = c.add(deepest, j.Answer, tokens)
+	}
+	c.release(j, deepest)
+}
+
+// release makes the path to deepest the most recently used one and unpins the
+// job's node.
+func (c *cache) release(j *traffic.Job, deepest int32) {
+	c.tick++
+	for n := deepest; n != root; n = c.nodes[n].parent {
+		c.nodes[n].used = c.tick
+	}
+	c.unpin(j.Work.Node)
+	c.offer(deepest)
+	c.makeRoom(0) // it may have been overdrawn
+}
+
+func (c *cache) add(parent int32, id uint64, tokens int) int32 {
+	var n int32
+	if k := len(c.spare); k > 0 {
+		n = c.spare[k-1]
+		c.spare = c.spare[:k-1]
+	} else {
+		c.nodes = append(c.nodes, node{})
+		n = int32(len(c.nodes) - 1)
+	}
+	c.nodes[n] = node{id: id, parent: parent, held: tokens}
+	c.nodes[parent].kids++
+	c.at[id] = n
+	c.used += tokens
+	return n
+}
+
+// pin keeps the node and all above it.
+func (c *cache) pin(n int32) {
+	for n != root {
+		if c.nodes[n].pins++; c.nodes[n].pins > 1 {
+			return
+		}
+		c.pinned += c.nodes[n].held
+		n = c.nodes[n].parent
+	}
+}
+
+func (c *cache) unpin(n int32) {
+	for n != root {
+		if c.nodes[n].pins--; c.nodes[n].pins > 0 {
+			return
+		}
+		c.pinned -= c.nodes[n].held
+		c.offer(n)
+		n = c.nodes[n].parent
+	}
+}
+
+// offer puts a leaf that nobody pins among what may go.
+func (c *cache) offer(n int32) {
+	if w := &c.nodes[n]; n != root && w.pins == 0 && w.kids == 0 {
+		c.push(oldNode{w.used, w.id, n})
+	}
+}
+
+// makeRoom evicts until need tokens are free, or nothing is left that is not
+// pinned.
+func (c *cache) makeRoom(need int) {
+	for over := min(c.used+c.written+need-c.capacity, c.used-c.pinned); over > 0; {
+		o := c.pop()
+		w := &c.nodes[o.node]
+		if w.id != o.id || w.used != o.used || w.pins != 0 || w.kids != 0 || w.held == 0 {
+			continue
+		}
+		cut := min(w.held, over)
+		w.held -= cut
+		c.used -= cut
+		over -= cut
+		if w.held > 0 {
+			c.push(o)
+			continue
+		}
+		delete(c.at, w.id)
+		parent := w.parent
+		*w = node{}
+		c.spare = append(c.spare, o.node)
+		c.nodes[parent].kids--
+		c.offer(parent)
+	}
+}
+
+func (c *cache) push(o oldNode) {
+	c.old = append(c.old, o)
+	i := len(c.old) - 1
+	for i > 0 && o.used < c.old[(i-1)/2].used {
+		c.old[i] = c.old[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	c.old[i] = o
+}
+
+func (c *cache) pop() oldNode {
+	top := c.old[0]
+	last := c.old[len(c.old)-1]
+	c.old = c.old[:len(c.old)-1]
+	n := len(c.old)
+	if n == 0 {
+		return top
+	}
+	i := 0
+	for {
+		k := 2*i + 1
+		if k >= n {
+			break
+		}
+		if k+1 < n && c.old[k+1].used < c.old[k].used {
+			k++
+		}
+		if c.old[k].used >= last.used {
+			break
+		}
+		c.old[i] = c.old[k]
+		i = k
+	}
+	c.old[i] = last
+	return top
+}

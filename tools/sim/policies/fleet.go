@@ -1,0 +1,165 @@
+package policies
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tautline/tautline/tools/sim/traffic"
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/index"
+	"github.com/tautline/tautline/userspace/load"
+)
+
+// Own is one of the agent's policies, run by the agent's own code. change, which
+// may be nil, edits the settings after those of the scenario were set.
+func Own(name string, policy decide.Policy, change func(*decide.Params)) Policy {
+	return Policy{name, func(s Setup) Chooser { return newFleet(s, policy, change) }}
+}
+
+// Tau is the article's limit: 20,480 tokens/s for 14 s.
+const Tau = 286720
+
+// SetTau makes the limit of sticky-until-saturated a number of tokens.
+func SetTau(tokens float64) func(*decide.Params) {
+	return func(p *decide.Params) {
+		p.TTFTTolerance = time.Duration(math.Round(tokens / p.PeakPrefill * 1e9))
+	}
+}
+
+// fleet adapts decide.Fleet.
+type fleet struct {
+	*decide.Fleet
+	setup   Setup
+	tickets []decide.Ticket // by Job.Index
+	told    map[uint64]decide.Ticket
+}
+
+func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet {
+	p := decide.Default()
+	p.Policy = policy
+	p.PeakPrefill = s.Rate
+	SetTau(Tau)(&p)
+	// What the settings say in blocks, they say in blocks of RealBlock tokens.
+	scale := float64(s.BlockTokens) / traffic.RealBlock
+	p.MinBlocks = max(1, int(math.Round(float64(p.MinBlocks)/scale)))
+	p.EnoughBlocks = max(p.MinBlocks, int(math.Round(float64(p.EnoughBlocks)/scale)))
+	p.PrefillRate /= scale
+	ip, lp := index.Default(), load.Default()
+	if s.Perfect {
+		p.Exploration = 0
+		ip.TTL, ip.PendingTTL = time.Duration(index.MaxTTLSeconds)*time.Second, time.Duration(index.MaxTTLSeconds)*time.Second
+	}
+	if change != nil {
+		change(&p)
+	}
+	for _, err := range []error{p.Validate(), ip.Validate(), lp.Validate()} {
+		if err != nil {
+			panic(fmt.Sprintf("settings of the simulator: %v", err)) // a preset is at fault, not the user
+		}
+	}
+	f := &fleet{Fleet: decide.NewFleet(p, ip, lp, s.Rand), setup: s, told: map[uint64]decide.Ticket{}}
+	for i := range s.Backends {
+		f.Add(decide.Spec{Name: fmt.Sprint(i)})
+		f.Observe(i, load.Sample{}, 0)
+	}
+	return f
+}
+
+func (f *fleet) request(j *traffic.Job) decide.Request {
+	return decide.Request{
+		Model: j.Model, Keys: j.Keys, Bytes: j.Bytes, Tokens: int64(j.Prompt), Stream: j.Stream, Pinned: -1,
+	}
+}
+
+// Route implements Chooser.
+func (f *fleet) Route(j *traffic.Job, now Instant) int {
+	t, d := f.Fleet.Route(f.request(j), now)
+	if d.Slot < 0 {
+		return -1
+	}
+	for len(f.tickets) <= j.Index {
+		f.tickets = append(f.tickets, decide.Ticket{})
+	}
+	f.tickets[j.Index] = t
+	j.Believe = int(d.PromptTokens - d.Uncached)
+	if f.setup.Perfect { // the toy's caches take a prefix in when it is sent, and know no later use
+		t.Confirm(now)
+	}
+	return d.Slot
+}
+
+// FirstToken implements Chooser.
+func (f *fleet) FirstToken(j *traffic.Job, now Instant) {
+	t := f.tickets[j.Index]
+	t.FirstToken(now)
+	t.Confirm(now)
+}
+
+// Done implements Chooser.
+func (f *fleet) Done(j *traffic.Job, now Instant) {
+	t := f.tickets[j.Index]
+	t.Confirm(now)
+	t.Usage(0, j.Cached, j.Output) // bytes per token hold for real blocks only, so none are taught
+	t.Done(now)
+}
+
+// Failed implements Chooser: the connection died.
+func (f *fleet) Failed(j *traffic.Job, now Instant) {
+	t := f.tickets[j.Index]
+	f.ConnectFailed(j.Slot, now)
+	t.Withdraw(now)
+	t.Done(now)
+}
+
+// Observe implements Chooser. The capacity is what the setup says, in the
+// router's blocks.
+func (f *fleet) Observe(slot int, s load.Sample, now Instant) {
+	s.CapacityTok = f.setup.Capacity[slot] * traffic.RealBlock / int64(f.setup.BlockTokens)
+	f.Fleet.Observe(slot, s, now)
+}
+
+// Note implements Peer.
+func (f *fleet) Note(j *traffic.Job) Note {
+	return Note{Slot: j.Slot, Bytes: j.Bytes, Prompt: j.Prompt, Uncached: j.Prompt - j.Believe}
+}
+
+// Told implements Peer: the decision of another agent is booked as if this one
+// had been bound to make it.
+func (f *fleet) Told(n *Note, now Instant) {
+	t, d := f.Fleet.Route(decide.Request{
+		Keys: n.Keys, Bytes: n.Bytes, Tokens: int64(n.Prompt), Stream: true, Pinned: n.Slot,
+	}, now)
+	if d.Slot >= 0 {
+		f.told[n.ID] = t
+	}
+}
+
+// ToldFirst implements Peer.
+func (f *fleet) ToldFirst(n *Note, now Instant) {
+	t := f.told[n.ID]
+	t.FirstToken(now)
+	t.Confirm(now)
+}
+
+// ToldDone implements Peer.
+func (f *fleet) ToldDone(n *Note, now Instant) {
+	t := f.told[n.ID]
+	t.Confirm(now)
+	t.Done(now)
+	delete(f.told, n.ID)
+}
+
+// Outcomes returns the decisions by outcome, those that came up.
+func (f *fleet) Outcomes() map[string]int {
+	out := map[string]int{}
+	counts := f.Counts()
+	for _, row := range counts.Decisions {
+		for o, n := range row {
+			if n > 0 {
+				out[decide.Outcome(o).String()] += int(n)
+			}
+		}
+	}
+	return out
+}

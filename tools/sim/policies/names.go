@@ -1,0 +1,76 @@
+package policies
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tautline/tautline/userspace/decide"
+)
+
+// All returns every policy that can be named, the agent's own first.
+func All() []Policy {
+	active := func(p *decide.Params) { p.Load = decide.ActiveRequests }
+	return []Policy{
+		Own("sticky-until-saturated", decide.StickyUntilSaturated, nil),
+		Own("sticky-active", decide.StickyUntilSaturated, active),
+		Own("sticky-absolute", decide.StickyUntilSaturated, func(p *decide.Params) { p.TauCompare = decide.Absolute }),
+		Own("always-sticky", decide.AlwaysSticky, nil),
+		Own("queue-priced", decide.QueuePriced, nil),
+		Own("priced", decide.Priced, nil),
+		Own("weighted-blend", decide.WeightedBlend, nil),
+		Own("least-load", decide.LeastLoad, nil),
+		Own("least-requests", decide.LeastLoad, active),
+		Own("round-robin", decide.RoundRobin, nil),
+		Own("break-even", decide.Priced, func(p *decide.Params) { p.Kappa, p.Cap, p.Delta = 0, 0, 0 }),
+		CacheAware("cache-aware", 0.3, 64, 1.5, cacheAwareKeys),
+		CacheAware("cache-aware-eager", 0.5, 32, 1.1, cacheAwareKeys),
+		BoundedHash(1.25),
+		PowerOfTwo(),
+		Random(),
+		Article("article-always-sticky", AlwaysTau, 4),
+		Article("article-saturating", Tau, 4),
+	}
+}
+
+// WithTau returns a policy that has a saturation limit, with another limit in
+// tokens.
+func WithTau(name string, tokens float64) (Policy, error) {
+	if !(tokens >= 0 && tokens <= 1e15) {
+		return Policy{}, fmt.Errorf("tau %v: must be a number of tokens", tokens)
+	}
+	tau := SetTau(tokens)
+	switch name {
+	case "sticky-until-saturated":
+		return Own(name, decide.StickyUntilSaturated, tau), nil
+	case "sticky-absolute":
+		return Own(name, decide.StickyUntilSaturated, func(p *decide.Params) { p.TauCompare = decide.Absolute; tau(p) }), nil
+	case "sticky-active":
+		return Own(name, decide.StickyUntilSaturated, func(p *decide.Params) { p.Load = decide.ActiveRequests; tau(p) }), nil
+	case "article-saturating":
+		return Article(name, tokens, 4), nil
+	}
+	return Policy{}, fmt.Errorf("policy %q has no tau", name)
+}
+
+// cacheAwareKeys bounds a tree of cache_aware: 2^26 characters by default, in
+// keys of 1,024 characters.
+const cacheAwareKeys = 1 << 16
+
+// Find returns the policies of the given names. The error lists all names.
+func Find(names []string) ([]Policy, error) {
+	all := All()
+	var out []Policy
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
+		if i < 0 {
+			var known []string
+			for _, p := range all {
+				known = append(known, p.Name)
+			}
+			return nil, fmt.Errorf("policy %q: not one of %s", name, strings.Join(known, ", "))
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}

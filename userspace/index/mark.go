@@ -1,0 +1,269 @@
+package index
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tautline/tautline/userspace/key"
+)
+
+// Mark is one request's claim on a backend: the keys it was marked with. It is
+// used up by exactly one of Confirm, Withdraw or Drop. The keys must not change
+// until then; the zero Mark claims nothing.
+type Mark struct {
+	keys       []key.Key
+	cover      []int32
+	seq        uint64
+	slot       int32
+	generation uint32
+}
+
+// Mark notes that keys were sent to slot. cover is their geometry, see Covered.
+// Keys beyond the capacity leave nothing behind. The marks match, where pending
+// ones count, until Params.PendingTTL after the latest of them on the same key.
+// A key that is confirmed for longer than that needs no mark.
+func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration) Mark {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.shelf(slot)
+	if s == nil {
+		return Mark{}
+	}
+	x.advance(now)
+	x.seq++
+	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
+	deadline := x.clock + x.params.PendingTTL
+	for _, e := range x.touch(slot, s, keys, cover) {
+		h := &s.entries[e]
+		switch {
+		case h.count > 0:
+			h.count++
+			if deadline <= h.pending { // the TTL shrank since
+				continue
+			}
+			s.unlink(byPending, e)
+		case h.confirmed >= deadline:
+			continue
+		default:
+			h.count, h.first = 1, x.seq
+		}
+		h.pending = deadline
+		s.push(byPending, s.pendings[len(s.pendings)-1], e)
+		x.due = min(x.due, deadline)
+	}
+	return m
+}
+
+// Confirm turns the marks into holdings that match until Params.TTL from now:
+// the engine answered with success. Keys that were evicted meanwhile are back.
+func (x *Index) Confirm(m Mark, now time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.marked(m)
+	if s == nil {
+		return
+	}
+	x.advance(now)
+	deadline := x.clock + x.params.TTL
+	for _, e := range x.touch(int(m.slot), s, m.keys, m.cover) {
+		s.withdraw(m, e)
+		h := &s.entries[e]
+		if deadline <= h.confirmed {
+			continue
+		}
+		if h.confirmed == 0 {
+			x.holders.set(h.key, int(m.slot), true)
+		} else {
+			s.unlink(byConfirmed, e)
+		}
+		h.confirmed = deadline
+		s.push(byConfirmed, s.confirms[len(s.confirms)-1], e)
+		x.due = min(x.due, deadline)
+	}
+}
+
+// Withdraw takes back the request's own pending marks and nothing else.
+func (x *Index) Withdraw(m Mark) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.marked(m)
+	if s == nil {
+		return
+	}
+	guess := int32(0)
+	for _, k := range slices.Backward(m.keys) {
+		if e := s.locate(k, guess); e != 0 {
+			guess = s.entries[e].links[byUse].next
+			s.withdraw(m, e)
+			x.tidy(int(m.slot), s, e)
+		}
+	}
+}
+
+// Drop removes the request's keys from the slot, confirmed or not: the engine
+// refused it (429 or 5xx).
+func (x *Index) Drop(m Mark) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.marked(m)
+	if s == nil {
+		return
+	}
+	guess := int32(0)
+	for _, k := range slices.Backward(m.keys) {
+		if e := s.locate(k, guess); e != 0 {
+			guess = s.entries[e].links[byUse].next
+			x.remove(int(m.slot), s, e)
+		}
+	}
+}
+
+// marked returns the shelf that m claims, or nil when it is not the same any more.
+func (x *Index) marked(m Mark) *shelf {
+	s := x.shelf(int(m.slot))
+	if s == nil || s.generation != m.generation {
+		return nil
+	}
+	return s
+}
+
+// withdraw takes m's mark off e. A mark that expired, or that was not set
+// because the key was confirmed, is older than the first one counted.
+func (s *shelf) withdraw(m Mark, e int32) {
+	h := &s.entries[e]
+	if h.count == 0 || m.seq < h.first {
+		return
+	}
+	if h.count--; h.count == 0 {
+		s.unlink(byPending, e)
+		h.pending = 0
+	}
+}
+
+// touch makes the leading keys that fit the most recent of the shelf, heads
+// last so that they are evicted last, and adds those it lacks. It returns their
+// entries; the slice is good until the next call.
+func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32) []int32 {
+	n := x.fitting(s, keys, cover)
+	if cap(x.touched) < n {
+		x.touched = make([]int32, n, max(n, key.MaxKeys))
+	}
+	own := x.touched[:n]
+	if n > 0 && s.find(keys[n-1]) == 0 {
+		x.warm(s, keys[:n])
+	}
+	missing := s.raise(keys[:n], cover, own)
+	x.evict(slot, s, missing) // never own ones: they are the most recent and fit
+	if missing > 0 {
+		x.fill(slot, s, keys[:n], cover, own)
+	}
+	return own
+}
+
+// raise moves the keys that are there to the recent end, in the order of own,
+// last to first, and returns the room that the others need. own gets the
+// entries, 0 where there is none.
+//
+// Keys that came with one request lie next to each other, so the next entry of
+// the list is the guess for the next key: while it is right, no table is read
+// and the whole stretch moves at once.
+func (s *shelf) raise(keys []key.Key, cover []int32, own []int32) (missing int) {
+	var oldest, newest int32 // the stretch that moves next; 0 = none
+	for i := len(keys) - 1; i >= 0; i-- {
+		w := weight(i, cover)
+		e := int32(0)
+		if newest != 0 {
+			e = s.entries[newest].links[byUse].next
+		}
+		if e == 0 || s.entries[e].key != keys[i] {
+			if newest != 0 {
+				s.move(oldest, newest)
+			}
+			e = s.find(keys[i])
+			oldest, newest = e, 0
+		}
+		own[i] = e
+		switch {
+		case e != 0:
+			newest = e
+			s.weigh(e, w)
+		case s.blocks > 0:
+			missing += int(w)
+		default:
+			missing++
+		}
+	}
+	if newest != 0 {
+		s.move(oldest, newest)
+	}
+	return missing
+}
+
+// move moves a stretch of the order of use to its recent end.
+func (s *shelf) move(oldest, newest int32) {
+	before, after := s.entries[oldest].links[byUse].prev, s.entries[newest].links[byUse].next
+	if after == 0 {
+		return
+	}
+	s.entries[before].links[byUse].next = after
+	s.entries[after].links[byUse].prev = before
+	last := s.entries[0].links[byUse].prev
+	s.entries[oldest].links[byUse].prev = last
+	s.entries[last].links[byUse].next = oldest
+	s.entries[newest].links[byUse].next = 0
+	s.entries[0].links[byUse].prev = newest
+}
+
+// fill adds the keys that have no entry, each in its place among those that
+// raise moved.
+func (x *Index) fill(slot int, s *shelf, keys []key.Key, cover []int32, own []int32) {
+	at := int32(0) // the entry that the next new one goes before
+	for i := len(own) - 1; i >= 0 && at == 0; i-- {
+		at = own[i]
+	}
+	for i := len(own) - 1; i >= 0; i-- {
+		if own[i] != 0 {
+			at = s.entries[own[i]].links[byUse].next
+			continue
+		}
+		e, isNew := s.enter(keys[i])
+		own[i] = e
+		if !isNew {
+			continue // a request with the same key twice
+		}
+		x.holders.set(keys[i], slot, false)
+		s.weigh(e, weight(i, cover))
+		s.push(byUse, at, e)
+	}
+}
+
+// warm reads the places of keys in both tables without looking at them. The
+// tables of many backends are larger than the caches, and a prompt that is new
+// has its keys all over them. Probing waits for one miss after the other, since
+// each depends on a comparison; these loads depend on nothing, so they miss
+// together.
+func (x *Index) warm(s *shelf, keys []key.Key) {
+	cells, stride, shift := x.holders.cells, 1+2*x.holders.words, x.holders.shift
+	sum := x.warmed
+	for _, k := range keys {
+		sum += cells[spread(k, shift)*stride] + uint64(s.table[spread(k, s.shift)])
+	}
+	x.warmed = sum
+}
+
+// fitting returns how many of the keys fit an empty shelf.
+func (x *Index) fitting(s *shelf, keys []key.Key, cover []int32) int {
+	if s.blocks == 0 {
+		return min(len(keys), x.params.Capacity)
+	}
+	room := s.blocks
+	if cover == nil && len(keys) <= key.DenseKeys {
+		return min(len(keys), room)
+	}
+	for i := range keys {
+		if room -= int(weight(i, cover)); room < 0 {
+			return i
+		}
+	}
+	return len(keys)
+}

@@ -1,0 +1,265 @@
+package index
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tautline/tautline/userspace/key"
+)
+
+type holding struct {
+	confirmed time.Duration // deadline; 0 = not
+	pending   time.Duration // deadline
+	count     int           // pending marks
+	first     uint64        // sequence of the oldest of them
+	weight    int32
+}
+
+type refShelf struct {
+	live       bool
+	generation uint32
+	blocks     int // capacity in blocks; 0 = Params.Capacity keys
+	used       int
+	held       map[key.Key]*holding
+	order      []key.Key // least recent first
+}
+
+// reference is the memory written down as plainly as possible: maps and sorted
+// slices, everything looked at every time. The index must agree with it.
+type reference struct {
+	params  Params
+	clock   time.Duration
+	seq     uint64
+	shelves []refShelf
+}
+
+func newReference(p Params) *reference { return &reference{params: p} }
+
+func (x *reference) SetParams(p Params) {
+	x.params = p
+	for i := range x.shelves {
+		x.evict(&x.shelves[i], 0)
+	}
+}
+
+func (x *reference) Add(slot int) {
+	for len(x.shelves) <= slot {
+		x.shelves = append(x.shelves, refShelf{})
+	}
+	s := &x.shelves[slot]
+	*s = refShelf{live: true, generation: s.generation + 1, held: map[key.Key]*holding{}}
+}
+
+func (x *reference) Remove(slot int) {
+	if s := x.shelf(slot); s != nil {
+		*s = refShelf{generation: s.generation + 1}
+	}
+}
+
+func (x *reference) Forget(slot int) {
+	if s := x.shelf(slot); s != nil {
+		*s = refShelf{live: true, generation: s.generation + 1, blocks: s.blocks, held: map[key.Key]*holding{}}
+	}
+}
+
+func (x *reference) SetCapacity(slot, blocks int) {
+	if s := x.shelf(slot); s != nil {
+		s.blocks = blocks
+		x.evict(s, 0)
+	}
+}
+
+func (x *reference) shelf(slot int) *refShelf {
+	if slot < 0 || slot >= len(x.shelves) || !x.shelves[slot].live {
+		return nil
+	}
+	return &x.shelves[slot]
+}
+
+func (x *reference) marked(m Mark) *refShelf {
+	s := x.shelf(int(m.slot))
+	if s == nil || s.generation != m.generation {
+		return nil
+	}
+	return s
+}
+
+func (x *reference) advance(now time.Duration) {
+	x.clock = max(x.clock, now)
+	for i := range x.shelves {
+		s := &x.shelves[i]
+		for _, k := range slices.Clone(s.order) {
+			h := s.held[k]
+			if h.confirmed <= x.clock {
+				h.confirmed = 0
+			}
+			if h.count > 0 && h.pending <= x.clock {
+				h.count, h.pending = 0, 0
+			}
+			s.tidy(k)
+		}
+	}
+}
+
+func (s *refShelf) tidy(k key.Key) {
+	if h := s.held[k]; h != nil && h.confirmed == 0 && h.count == 0 {
+		s.remove(k)
+	}
+}
+
+func (s *refShelf) remove(k key.Key) {
+	if h := s.held[k]; h != nil {
+		s.used -= int(h.weight)
+		delete(s.held, k)
+		s.order = slices.Delete(s.order, slices.Index(s.order, k), slices.Index(s.order, k)+1)
+	}
+}
+
+func (x *reference) evict(s *refShelf, need int) {
+	if s.live {
+		for len(s.order) > 0 && x.over(s, need) {
+			s.remove(s.order[0])
+		}
+	}
+}
+
+func (x *reference) over(s *refShelf, need int) bool {
+	if s.blocks > 0 {
+		return s.used+need > s.blocks
+	}
+	return len(s.order)+need > x.params.Capacity
+}
+
+func (x *reference) Runs(keys []key.Key, now time.Duration, pending bool, runs []int) {
+	x.advance(now)
+	for i := range runs {
+		runs[i] = 0
+		s := x.shelf(i)
+		if s == nil {
+			continue
+		}
+		for _, k := range keys {
+			h := s.held[k]
+			if h == nil || h.confirmed == 0 && !pending {
+				break
+			}
+			runs[i]++
+		}
+	}
+}
+
+func (x *reference) Mark(slot int, keys []key.Key, cover []int32, now time.Duration) Mark {
+	s := x.shelf(slot)
+	if s == nil {
+		return Mark{}
+	}
+	x.advance(now)
+	x.seq++
+	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
+	for _, h := range x.touch(s, keys, cover) {
+		if h.count == 0 && h.confirmed >= x.clock+x.params.PendingTTL {
+			continue // confirmed for longer than the mark would live
+		}
+		if h.count == 0 {
+			h.first = x.seq
+		}
+		h.count++
+		h.pending = max(h.pending, x.clock+x.params.PendingTTL)
+	}
+	return m
+}
+
+// touch makes the leading keys that fit the most recent, heads last.
+func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32) []*holding {
+	n, sum := 0, 0
+	for n < len(keys) {
+		w := 1
+		if s.blocks > 0 {
+			w = int(weight(n, cover))
+		}
+		if s.blocks > 0 && sum+w > s.blocks || s.blocks == 0 && n+1 > x.params.Capacity {
+			break
+		}
+		sum += w
+		n++
+	}
+	missing := 0
+	for i := n - 1; i >= 0; i-- {
+		if h := s.held[keys[i]]; h != nil {
+			s.recent(keys[i])
+			s.used += int(weight(i, cover) - h.weight)
+			h.weight = weight(i, cover)
+		} else if s.blocks > 0 {
+			missing += int(weight(i, cover))
+		} else {
+			missing++
+		}
+	}
+	x.evict(s, missing)
+	var out []*holding
+	for i := n - 1; i >= 0; i-- {
+		h := s.held[keys[i]]
+		if h == nil {
+			h = &holding{weight: weight(i, cover)}
+			s.held[keys[i]] = h
+			s.used += int(h.weight)
+			s.order = append(s.order, keys[i])
+		}
+		s.recent(keys[i])
+		s.used += int(weight(i, cover) - h.weight)
+		h.weight = weight(i, cover)
+		out = append(out, h)
+	}
+	return out
+}
+
+func (s *refShelf) recent(k key.Key) {
+	i := slices.Index(s.order, k)
+	s.order = append(slices.Delete(s.order, i, i+1), k)
+}
+
+func (h *holding) withdraw(m Mark) {
+	if h.count > 0 && m.seq >= h.first {
+		if h.count--; h.count == 0 {
+			h.pending = 0
+		}
+	}
+}
+
+func (x *reference) Confirm(m Mark, now time.Duration) {
+	s := x.marked(m)
+	if s == nil {
+		return
+	}
+	x.advance(now)
+	for _, h := range x.touch(s, m.keys, m.cover) {
+		h.withdraw(m)
+		h.confirmed = max(h.confirmed, x.clock+x.params.TTL)
+	}
+}
+
+func (x *reference) Withdraw(m Mark) {
+	if s := x.marked(m); s != nil {
+		for _, k := range m.keys {
+			if h := s.held[k]; h != nil {
+				h.withdraw(m)
+				s.tidy(k)
+			}
+		}
+	}
+}
+
+func (x *reference) Drop(m Mark) {
+	if s := x.marked(m); s != nil {
+		for _, k := range m.keys {
+			s.remove(k)
+		}
+	}
+}
+
+func (x *reference) Len(slot int) int {
+	if s := x.shelf(slot); s != nil {
+		return len(s.order)
+	}
+	return 0
+}

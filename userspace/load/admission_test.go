@@ -1,0 +1,159 @@
+package load
+
+import (
+	"testing"
+	"time"
+)
+
+const sec = time.Second
+
+func books(t *testing.T, slots int) *Books {
+	t.Helper()
+	p := Default()
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	b := New(p)
+	for s := range slots {
+		b.Add(s)
+	}
+	return b
+}
+
+func wantRefusal(t *testing.T, b *Books, at time.Duration, want Refusal) {
+	t.Helper()
+	if got := b.View(0, at).Refusal; got != want {
+		t.Fatalf("at %v: %v, want %v", at, got, want)
+	}
+}
+
+func TestClientErrorsNeverEject(t *testing.T) {
+	b := books(t, 1)
+	for i := range 1000 {
+		b.Status(0, 400+i%100, sec)
+	}
+	wantRefusal(t, b, sec, Admitted)
+}
+
+func TestServerErrorsInARowEject(t *testing.T) {
+	b := books(t, 1)
+	for range 5 { // a success in between starts the count anew
+		b.Status(0, 500, sec)
+		b.Status(0, 502, sec)
+		b.Status(0, 200, sec)
+	}
+	wantRefusal(t, b, sec, Admitted)
+	for range 3 {
+		b.Status(0, 500, sec)
+	}
+	wantRefusal(t, b, sec, Ejected)
+}
+
+func TestBackoffDoublesUpToItsMaximumAndASuccessEndsIt(t *testing.T) {
+	b := books(t, 1)
+	now := time.Duration(0)
+	for _, wait := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		b.ConnectFailed(0, now)
+		b.ConnectFailed(0, now) // of a request sent at the same time: changes nothing
+		wantRefusal(t, b, now+wait*sec-1, Ejected)
+		now += wait * sec
+		wantRefusal(t, b, now, Admitted)
+	}
+	b.Status(0, 404, now) // it answers
+	b.ConnectFailed(0, now)
+	wantRefusal(t, b, now+sec, Admitted)
+}
+
+func TestHalfOpenAdmitsOneProbeAtATime(t *testing.T) {
+	b := books(t, 1)
+	b.ConnectFailed(0, 0)
+	old := b.Reserve(0, 10, true, 0) // the lone backend is tried while ejected
+	b.End(old, sec)
+	probe := b.Reserve(0, 10, true, sec)
+	wantRefusal(t, b, sec, Probing)
+	b.End(probe, 2*sec) // the client left before there was an answer
+	wantRefusal(t, b, 2*sec, Admitted)
+	second := b.Reserve(0, 10, true, 2*sec)
+	b.End(probe, 2*sec) // again: the second probe is still out
+	wantRefusal(t, b, 2*sec, Probing)
+	b.Status(0, 200, 3*sec)
+	wantRefusal(t, b, 3*sec, Admitted)
+	b.End(second, 3*sec)
+	wantRefusal(t, b, 3*sec, Admitted)
+}
+
+func TestFailedProbeEjectsLonger(t *testing.T) {
+	b := books(t, 1)
+	for range 3 {
+		b.Status(0, 500, 0)
+	}
+	r := b.Reserve(0, 1, true, sec)
+	b.Status(0, 500, sec)
+	b.End(r, sec)
+	wantRefusal(t, b, 3*sec-1, Ejected)
+	wantRefusal(t, b, 3*sec, Admitted)
+}
+
+// A mark of being overloaded or unreachable that never clears starves a
+// backend; one that clears on polls although each request fails feeds a broken one.
+func TestGoodPollLetsTheProbeGoEarlyAfterConnectErrorsAnd503Only(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func(*Books)
+		want Refusal
+	}{
+		{"connect", func(b *Books) { b.ConnectFailed(0, sec) }, Admitted},
+		{"503", func(b *Books) { b.Status(0, 503, sec); b.Status(0, 503, sec); b.Status(0, 503, sec) }, Admitted},
+		{"500", func(b *Books) { b.Status(0, 500, sec); b.Status(0, 500, sec); b.Status(0, 500, sec) }, Ejected},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := books(t, 1)
+			c.fail(b)
+			b.Observe(0, Sample{HasQueue: true}, sec/2) // sent before: proves nothing
+			b.PollFailed(0, sec+sec/4)
+			wantRefusal(t, b, sec+sec/3, Ejected)
+			b.Observe(0, Sample{HasQueue: true}, sec+sec/2)
+			wantRefusal(t, b, sec+sec/2, c.want)
+		})
+	}
+}
+
+func TestFailedPollsRefuseNothing(t *testing.T) {
+	b := books(t, 1)
+	for i := range 100 {
+		b.PollFailed(0, time.Duration(i)*sec)
+	}
+	wantRefusal(t, b, 100*sec, Admitted)
+	if n := b.Engine(0).PollFailures; n != 100 {
+		t.Fatalf("%d failures", n)
+	}
+}
+
+func TestDrainOutlivesTheBreaker(t *testing.T) {
+	b := books(t, 1)
+	b.Drain(0, true)
+	b.ConnectFailed(0, 0)
+	b.Status(0, 200, sec)
+	wantRefusal(t, b, sec, Draining)
+	b.Drain(0, false)
+	wantRefusal(t, b, sec, Admitted)
+}
+
+func TestUnknownSlotsAreAbsentAndHarmless(t *testing.T) {
+	b := books(t, 1)
+	for _, s := range []int{-1, 1, 1 << 20} {
+		b.Drain(s, true)
+		b.ConnectFailed(s, 0)
+		b.Status(s, 500, 0)
+		b.PollFailed(s, 0)
+		b.Remove(s)
+		b.Learn(0, s, 100, 10, 10)
+		if b.Observe(s, Sample{}, 0) {
+			t.Fatal("restart of nothing")
+		}
+		b.End(b.Reserve(s, 5, true, 0), 0)
+		if got := b.View(s, 0).Refusal; got != Absent {
+			t.Fatalf("slot %d: %v", s, got)
+		}
+	}
+}

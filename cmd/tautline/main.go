@@ -1,4 +1,69 @@
 // Command tautline is an eBPF-accelerated L7 routing agent for LLM inference servers.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// The exit codes of every command.
+const (
+	exitOK        = 0
+	exitFailed    = 1
+	exitUsage     = 2
+	exitUnhealthy = 3 // unhealthy, or not found
+)
+
+// coded is an error that chooses the exit code.
+type coded struct {
+	error
+	code int
+}
+
+func (c coded) Unwrap() error { return c.error }
+
+func usageError(format string, a ...any) error {
+	return coded{fmt.Errorf(format, a...), exitUsage}
+}
+
+func unhealthy(format string, a ...any) error {
+	return coded{fmt.Errorf(format, a...), exitUnhealthy}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	var c coded
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &c):
+		if c.error != nil && c.Error() != "" {
+			fmt.Fprintln(stderr, "tautline:", c.error)
+		}
+		return c.code
+	default:
+		fmt.Fprintln(stderr, "tautline:", err)
+		return exitFailed
+	}
+}

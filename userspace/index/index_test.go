@@ -399,7 +399,7 @@ func TestMemoryIsBoundedAndFreed(t *testing.T) {
 		t.Fatalf("%d keys held, want %d", x.holders.count, n)
 	}
 	t.Logf("%d bytes per key held by one backend (entry %d, its table %d, the table of holders %d)",
-		(full-empty)/n, unsafe.Sizeof(entry{}), len(x.shelves[0].table)*4/16384, int64(len(x.holders.cells))*8/n)
+		(full-empty)/n, unsafe.Sizeof(entry{}), len(x.shelves[0].table)*8/16384, int64(len(x.holders.cells))*8/n)
 	if perKey := (full - empty) / n; perKey > 160 {
 		t.Errorf("%d bytes per key", perKey)
 	}

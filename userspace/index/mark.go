@@ -149,6 +149,9 @@ func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32) []int32
 		x.touched = make([]int32, n, max(n, key.MaxKeys))
 	}
 	own := x.touched[:n]
+	if n > 0 && s.find(keys[n-1]) == 0 {
+		x.warm(s, keys[:n])
+	}
 	missing := s.raise(keys[:n], cover, own)
 	x.evict(slot, s, missing) // never own ones: they are the most recent and fit
 	if missing > 0 {
@@ -223,17 +226,29 @@ func (x *Index) fill(slot int, s *shelf, keys []key.Key, cover []int32, own []in
 			at = s.entries[own[i]].links[byUse].next
 			continue
 		}
-		if own[i] = s.find(keys[i]); own[i] != 0 {
+		e, isNew := s.enter(keys[i])
+		own[i] = e
+		if !isNew {
 			continue // a request with the same key twice
 		}
-		e := s.take()
-		s.entries[e].key = keys[i]
-		s.enter(e)
 		x.holders.set(keys[i], slot, false)
 		s.weigh(e, weight(i, cover))
 		s.push(byUse, at, e)
-		own[i] = e
 	}
+}
+
+// warm reads the places of keys in both tables without looking at them. The
+// tables of many backends are larger than the caches, and a prompt that is new
+// has its keys all over them. Probing waits for one miss after the other, since
+// each depends on a comparison; these loads depend on nothing, so they miss
+// together.
+func (x *Index) warm(s *shelf, keys []key.Key) {
+	cells, stride, shift := x.holders.cells, 1+2*x.holders.words, x.holders.shift
+	sum := x.warmed
+	for _, k := range keys {
+		sum += cells[spread(k, shift)*stride] + uint64(s.table[spread(k, s.shift)])
+	}
+	x.warmed = sum
 }
 
 // fitting returns how many of the keys fit an empty shelf.

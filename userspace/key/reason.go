@@ -17,3 +17,32 @@ const (
 	ReasonPart                    // a part or item kind that is not known
 	ReasonContinued               // continues a stored response or conversation
 )
+
+// String returns the label value of a reason.
+func (r Reason) String() string {
+	switch r {
+	case ReasonNone:
+		return "none"
+	case ReasonDisabled:
+		return "disabled"
+	case ReasonPath:
+		return "path"
+	case ReasonEncoding:
+		return "encoding"
+	case ReasonInvalid:
+		return "invalid"
+	case ReasonNoPrompt:
+		return "no_prompt"
+	case ReasonShort:
+		return "short"
+	case ReasonTokens:
+		return "tokens"
+	case ReasonPrompts:
+		return "prompts"
+	case ReasonPart:
+		return "part"
+	case ReasonContinued:
+		return "continued"
+	}
+	return "unknown"
+}

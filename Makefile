@@ -1,0 +1,47 @@
+# tautline: build, test and try it. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN        := bin/tautline
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS    := -s -w -X main.version=$(VERSION)
+GOLANGCI   := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+PKGS       ?= ./...
+# -race needs cgo and a C compiler; without them the tests run all the same.
+RACE       := $(shell if [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC) >/dev/null 2>&1; then echo -race; fi)
+
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## the binary, static, in bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/tautline
+
+.PHONY: demo
+demo: build ## three stand-in model servers and the agent on loopback, a short mixed load, a table
+	$(BIN) demo --duration 10s
+
+.PHONY: test
+test: build ## every test that this machine can run; skips say why
+	go vet $(PKGS)
+	go test $(RACE) -timeout 14m $(PKGS)
+
+.PHONY: generate
+generate: ## rebuild the BPF object and its Go bindings (needs clang)
+	go generate ./bpf
+
+.PHONY: lint
+lint: ## the linters of .golangci.yml
+	$(GOLANGCI) run ./...
+	shellcheck .ci/run $(shell git ls-files '*.sh')
+
+.PHONY: fmt
+fmt: ## format Go and C
+	gofmt -w $(shell git ls-files '*.go')
+	clang-format-14 -i $(shell git ls-files 'bpf/*.c' 'bpf/include/*.h')
+
+.PHONY: bench
+bench: ## the benchmarks behind the figures in the README
+	go test -run '^$$' -bench . -benchmem ./userspace/... ./tools/...

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	p := filepath.Join(t.TempDir(), "tautline.yaml")
+	if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestDefaultsAreValidAndComplete(t *testing.T) {
+	c, err := Load("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Routing.Policy != "sticky-until-saturated" || c.PrefixAffinity.Capacity != 16384 || c.PrefixAffinity.TTLSecs != 600 {
+		t.Errorf("defaults read wrong: %+v", c)
+	}
+	// Every field has a default in the file, or the environment could not set it.
+	v, err := withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range leaves(reflect.TypeOf(*c), "") {
+		if !v.IsSet(name) {
+			t.Errorf("%s has no line in defaults.yaml", name)
+		}
+	}
+}
+
+// leaves lists the dotted names of a struct's settings.
+func leaves(t reflect.Type, prefix string) (names []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := prefix + f.Tag.Get("mapstructure")
+		if f.Type.Kind() == reflect.Struct {
+			names = append(names, leaves(f.Type, name+".")...)
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func TestPrecedence(t *testing.T) {
+	p := write(t, "poll: {interval: 3s}\nrouting: {policy: priced}\nlisten: \":1\"\n")
+	t.Setenv("TAUTLINE_POLL_INTERVAL", "4s")
+	t.Setenv("TAUTLINE_ROUTING_PRICED_KAPPA", "3.5")
+	c, err := Load(p, map[string]any{"listen": ":2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Poll.Interval != 4*time.Second || c.Routing.Policy != "priced" || c.Listen != ":2" || c.Routing.Priced.Kappa != 3.5 {
+		t.Errorf("file < environment < flags does not hold: %+v", c)
+	}
+}
+
+func TestBackendsAreCompleted(t *testing.T) {
+	c, err := Load(write(t, "site: here\nbackends: [{url: \"http://127.0.0.1:1/\"}, {name: b, url: \"http://[::1]:2\", site: there}]\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Backend{
+		{Name: "backend0", URL: "http://127.0.0.1:1", Site: "here"},
+		{Name: "b", URL: "http://[::1]:2", Site: "there"},
+	}
+	if !reflect.DeepEqual(c.Backends, want) {
+		t.Errorf("got %+v, want %+v", c.Backends, want)
+	}
+}
+
+func TestErrorsNameTheSetting(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"unknown key":        {"poll: {intervall: 1s}", "intervall"},
+		"unknown list key":   {"backends: [{url: \"http://a:1\", nam: x}]", "nam"},
+		"not yaml":           {"a: [", "tautline.yaml"},
+		"site":               {"site: a.b", "site must be a DNS-1123 label"},
+		"no unit":            {"poll: {interval: 5}", "poll.interval"},
+		"window":             {"poll: {interval: 5s, window: 1s}", "window >= interval"},
+		"policy":             {"routing: {policy: best}", "routing.policy"},
+		"load":               {"routing: {load: cpu}", "routing.load"},
+		"tau compare":        {"routing: {tau_compare: x}", "routing.tau_compare"},
+		"threshold":          {"prefix_affinity: {threshold: 1.5}", "prefix_affinity.threshold must be in (0, 1], got 1.5"},
+		"exploration":        {"prefix_affinity: {exploration: -1}", "prefix_affinity.exploration"},
+		"ttl too long":       {"prefix_affinity: {ttl_secs: 99999999999}", "prefix_affinity.ttl_secs"},
+		"capacity":           {"prefix_affinity: {capacity: 0}", "prefix_affinity.capacity"},
+		"capacity tokens":    {"prefix_affinity: {capacity_tokens: many}", "prefix_affinity.capacity_tokens"},
+		"count pending":      {"prefix_affinity: {count_pending: maybe}", "prefix_affinity.count_pending"},
+		"backend url":        {"backends: [{url: \"gpu0:8000\"}]", "backends[0].url"},
+		"backend path":       {"backends: [{url: \"http://gpu0/v1\"}]", "backends[0].url"},
+		"backend twice":      {"backends: [{name: a, url: \"http://a:1\"}, {name: a, url: \"http://a:2\"}]", "named twice"},
+		"engine":             {"backends: [{url: \"http://a:1\", engine: tgi}]", "backends[0].engine"},
+		"half a certificate": {"tls: {cert_file: a}", "cert_file and key_file"},
+		"splice mode":        {"splice: {mode: on!}", "splice.mode"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load(write(t, tc.text), nil)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+	if _, err := Load("/nonexistent/t.yaml", nil); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("missing file: got %v", err)
+	}
+}
+
+func TestAllErrorsAreReported(t *testing.T) {
+	_, err := Load(write(t, "site: A\nmax_body_bytes: 0\nlog: {level: loud}\n"), nil)
+	for _, want := range []string{"site", "max_body_bytes", "log.level"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to name %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/viper"
+)
+
+//go:embed defaults.yaml
+var defaultsYAML []byte
+
+// DefaultsYAML returns the commented file that holds every default.
+func DefaultsYAML() []byte { return slices.Clone(defaultsYAML) }
+
+// envPrefix starts the name of every environment variable that is read.
+const envPrefix = "TAUTLINE"
+
+// Load reads the settings: defaults, then the file at path ("" = none), then
+// the environment, then overrides (dotted names, as from flags). It validates.
+// An unknown key in the file is an error that names it.
+func Load(path string, overrides map[string]any) (*Config, error) {
+	v, err := withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if path != "" {
+		if err := merge(v, path); err != nil {
+			return nil, err
+		}
+	}
+	v.SetEnvPrefix(envPrefix)
+	v.SetEnvKeyReplacer(strings.NewReplacer(".", "_"))
+	v.AutomaticEnv()
+	for k, val := range overrides {
+		v.Set(k, val)
+	}
+	var c Config
+	if err := v.UnmarshalExact(&c); err != nil {
+		return nil, tidy(path, err)
+	}
+	c.complete()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// withDefaults returns a viper that knows every key, which AutomaticEnv needs.
+func withDefaults() (*viper.Viper, error) {
+	d := viper.New()
+	d.SetConfigType("yaml")
+	if err := d.ReadConfig(bytes.NewReader(defaultsYAML)); err != nil {
+		return nil, fmt.Errorf("defaults: %w", err)
+	}
+	v := viper.New()
+	v.SetConfigType("yaml")
+	for _, k := range d.AllKeys() {
+		v.SetDefault(k, d.Get(k))
+	}
+	return v, nil
+}
+
+func merge(v *viper.Viper, path string) error {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: no such file", path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := v.ReadConfig(bytes.NewReader(raw)); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// tidy turns mapstructure's report into one line that names the keys.
+func tidy(path string, err error) error {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	text = strings.TrimPrefix(text, "decoding failed due to the following error(s): ")
+	if path == "" {
+		path = "configuration"
+	}
+	return fmt.Errorf("%s: %s", path, text)
+}
+
+// complete fills what follows from other settings.
+func (c *Config) complete() {
+	for i := range c.Backends {
+		b := &c.Backends[i]
+		if b.Site == "" {
+			b.Site = c.Site
+		}
+		if b.Name == "" {
+			b.Name = fmt.Sprintf("backend%d", i)
+		}
+		b.URL = strings.TrimSuffix(b.URL, "/")
+	}
+}

@@ -1,0 +1,103 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// dns1123 is a DNS-1123 label: site names go into ids, so they hold no period.
+var dns1123 = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// Validate reports every setting that cannot be used, each by its name.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	oneOf := func(name, val string, allowed ...string) {
+		if !slices.Contains(allowed, val) {
+			bad("%s must be one of %s, got %q", name, strings.Join(allowed, ", "), val)
+		}
+	}
+
+	if !dns1123.MatchString(c.Site) {
+		bad("site must be a DNS-1123 label, got %q", c.Site)
+	}
+	if c.Listen == "" {
+		bad("listen must be an address, got nothing")
+	}
+	if c.DrainTimeout < 0 {
+		bad("drain_timeout must be >= 0, got %s", c.DrainTimeout)
+	}
+	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		bad("tls needs both cert_file and key_file")
+	}
+	if c.Poll.Interval <= 0 || c.Poll.Timeout <= 0 || c.Poll.Window < c.Poll.Interval {
+		bad("poll needs interval > 0, timeout > 0 and window >= interval, got %s, %s, %s", c.Poll.Interval, c.Poll.Timeout, c.Poll.Window)
+	}
+	for name, d := range c.durations() {
+		if d > 0 && d < time.Millisecond {
+			bad("%s: %s is under a millisecond; a duration needs its unit, as in 30s", name, d)
+		}
+	}
+	oneOf("splice.mode", c.Splice.Mode, "off", "auto", "required")
+	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf("log.format", c.Log.Format, "text", "json")
+	if c.Splice.Mode != "off" && c.Splice.CreditBytes < 4096 {
+		bad("splice.credit_bytes must be >= 4096, got %d", c.Splice.CreditBytes)
+	}
+	errs = append(errs, c.validateBackends()...)
+	_, err := c.Decide()
+	errs = append(errs, err)
+	_, err = c.Index()
+	errs = append(errs, err, c.Load().Validate(), c.Proxy().Validate())
+	return errors.Join(errs...)
+}
+
+func (c *Config) validateBackends() (errs []error) {
+	seen := map[string]bool{}
+	for i, b := range c.Backends {
+		at := fmt.Sprintf("backends[%d]", i)
+		u, err := url.Parse(b.URL)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s.url: %v", at, err))
+		case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+			errs = append(errs, fmt.Errorf("%s.url must be http://host:port or https://host:port, got %q", at, b.URL))
+		case u.RawQuery != "" || u.Fragment != "" || u.User != nil || u.Path != "":
+			errs = append(errs, fmt.Errorf("%s.url must have no path, query, fragment or user, got %q", at, b.URL))
+		}
+		if !dns1123.MatchString(b.Site) {
+			errs = append(errs, fmt.Errorf("%s.site must be a DNS-1123 label, got %q", at, b.Site))
+		}
+		if !slices.Contains([]string{"", "vllm", "sglang"}, b.Engine) {
+			errs = append(errs, fmt.Errorf("%s.engine must be vllm, sglang or empty, got %q", at, b.Engine))
+		}
+		id := b.Site + "/" + b.Name
+		if seen[id] {
+			errs = append(errs, fmt.Errorf("%s: %s is named twice", at, id))
+		}
+		seen[id] = true
+	}
+	return errs
+}
+
+// durations lists the settings that are times, by name.
+func (c *Config) durations() map[string]time.Duration {
+	return map[string]time.Duration{
+		"drain_timeout":          c.DrainTimeout,
+		"poll.interval":          c.Poll.Interval,
+		"poll.timeout":           c.Poll.Timeout,
+		"poll.window":            c.Poll.Window,
+		"timeouts.connect":       c.Timeouts.Connect,
+		"timeouts.request_head":  c.Timeouts.RequestHead,
+		"timeouts.request_body":  c.Timeouts.RequestBody,
+		"timeouts.keep_alive":    c.Timeouts.KeepAlive,
+		"timeouts.response_head": c.Timeouts.ResponseHead,
+		"timeouts.idle":          c.Timeouts.Idle,
+		"routing.ttft_tolerance": c.Routing.TTFTTolerance,
+	}
+}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/key"
+)
+
+// Explanation says how a body would be routed, and why. Names are promises.
+type Explanation struct {
+	API          string      `json:"api"`
+	Model        string      `json:"model"`
+	Keys         []string    `json:"keys"`
+	Blocks       int         `json:"blocks"`
+	NoKeys       string      `json:"no_keys,omitempty"` // why there are none
+	PromptTokens int64       `json:"prompt_tokens"`
+	Policy       string      `json:"policy"`
+	TauTokens    int64       `json:"tau_tokens"`
+	Outcome      string      `json:"outcome"`
+	Reason       string      `json:"reason,omitempty"`
+	Backend      string      `json:"backend,omitempty"`
+	Uncached     int64       `json:"uncached_tokens"`
+	Candidates   []Candidate `json:"candidates"`
+}
+
+// Candidate is one backend as the decision saw it.
+type Candidate struct {
+	Backend  string  `json:"backend"`
+	Chosen   bool    `json:"chosen"`
+	Takes    bool    `json:"takes"`
+	Why      string  `json:"why,omitempty"` // why it takes nothing
+	Run      int     `json:"run"`
+	Blocks   int     `json:"run_blocks"`
+	Sticky   bool    `json:"sticky"`
+	Uncached int64   `json:"uncached_tokens"`
+	Tokens   int64   `json:"inflight_uncached_tokens"`
+	Requests int     `json:"inflight_requests"`
+	Queue    *int    `json:"queue_depth,omitempty"`
+	Cost     float64 `json:"cost"`
+}
+
+// Explain implements telemetry.Source. It has no side effects.
+func (a *Agent) Explain(path string, body []byte) any {
+	var p key.Prompt
+	api := key.ParsePath(path)
+	a.hasher.Read(api, body, &p)
+	d, cs := a.fleet.Explain(decide.Request{
+		Model: p.Model, Keys: p.Keys, Bytes: p.Bytes, Stream: p.Stream, Reason: p.Reason, Pinned: -1,
+	}, a.now())
+	return explain(api, &p, d, cs, a.fleet.Tau(), a.nameOf)
+}
+
+func (a *Agent) nameOf(slot int) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.slots[slot]
+}
+
+// explain puts keys, decision and candidates into words.
+func explain(api key.API, p *key.Prompt, d decide.Decision, cs []decide.Candidate, tau int64, name func(int) string) Explanation {
+	e := Explanation{
+		API: api.String(), Model: p.Model, Keys: Hex(p.Keys), Blocks: key.Blocks(len(p.Keys)),
+		PromptTokens: d.PromptTokens, Policy: d.Policy.String(), TauTokens: tau,
+		Outcome: d.Outcome.String(), Uncached: d.Uncached, Candidates: []Candidate{},
+	}
+	if p.Reason != key.ReasonNone {
+		e.NoKeys = p.Reason.String()
+	}
+	if d.Reason != decide.ReasonNone {
+		e.Reason = d.Reason.String()
+	}
+	if d.Slot >= 0 {
+		e.Backend = name(d.Slot)
+	}
+	for i := range cs {
+		c := &cs[i]
+		row := Candidate{
+			Backend: name(c.Slot), Chosen: c.Slot == d.Slot, Takes: c.Takes(),
+			Run: c.Run, Blocks: c.Blocks, Sticky: c.Sticky, Uncached: c.Uncached,
+			Tokens: c.Tokens, Requests: c.Requests, Cost: c.Cost,
+		}
+		if !row.Takes {
+			row.Why = c.Refusal.String()
+		}
+		if c.Measured {
+			row.Queue = &c.Queue
+		}
+		e.Candidates = append(e.Candidates, row)
+	}
+	slices.SortFunc(e.Candidates, func(x, y Candidate) int { return strings.Compare(x.Backend, y.Backend) })
+	return e
+}
+
+// Hex prints keys the way every command does.
+func Hex(keys []key.Key) []string {
+	out := make([]string, len(keys))
+	for i, k := range keys {
+		out[i] = fmt.Sprintf("%016x", uint64(k))
+	}
+	return out
+}

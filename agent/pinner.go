@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/tautline/tautline/agent/config"
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/pin"
+	"github.com/tautline/tautline/userspace/proxy"
+)
+
+// pinner is package pin behind the interface of package proxy. What it knows is
+// replaced as a whole when keys or backends change.
+type pinner struct {
+	fleet    *decide.Fleet
+	now      func() decide.Instant
+	state    atomic.Pointer[pinState]
+	verdicts [verdictCount]atomic.Uint64
+}
+
+// verdictCount is the number of verdicts of package pin.
+const verdictCount = int(pin.ChosenTag) + 1
+
+// pinState is what tags are checked against and made of.
+type pinState struct {
+	site   string
+	tagger *pin.Tagger
+	roster *pin.Roster
+	stamps map[string]string // by label of this site's backends
+}
+
+// loadTagger reads the tag keys of a configuration: the first signs, both count.
+func loadTagger(cfg *config.Config) (*pin.Tagger, error) {
+	var keys [][]byte
+	for _, f := range []struct{ name, path string }{
+		{"tag_key_path", cfg.PrefixAffinity.TagKeyPath},
+		{"tag_key_path_previous", cfg.PrefixAffinity.TagKeyPathPrevious},
+	} {
+		if f.path == "" {
+			continue
+		}
+		k, err := pin.LoadKey(f.path)
+		if err != nil {
+			return nil, fmt.Errorf("prefix_affinity.%s: %w", f.name, err)
+		}
+		keys = append(keys, k)
+	}
+	return pin.NewTagger(cfg.Site, keys)
+}
+
+// set takes keys and backends into use.
+func (p *pinner) set(site string, t *pin.Tagger, members map[string]member, label func(decide.Spec) string) error {
+	s := &pinState{site: site, tagger: t, stamps: map[string]string{}}
+	var all []pin.Backend
+	for _, m := range members {
+		all = append(all, pin.Backend{ID: m.slot, Site: m.cfg.Site, Name: m.cfg.Name})
+		if m.cfg.Site == site {
+			s.stamps[label(decide.Spec{Site: site, Name: m.cfg.Name})] = t.Stamp(pin.ClusterMark(m.cfg.Name))
+		}
+	}
+	// Gateways of one site are tried in the order of their names.
+	slices.SortFunc(all, func(a, b pin.Backend) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	var err error
+	if s.roster, err = pin.NewRoster(site, all); err != nil {
+		return err
+	}
+	p.state.Store(s)
+	return nil
+}
+
+// Request implements proxy.Pinner.
+func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
+	free := proxy.PinAnswer{Slot: -1}
+	path := pin.ParsePath(r.Path)
+	if path.Endpoint == pin.EndpointOther {
+		return free
+	}
+	var names pin.Names
+	if path.Endpoint.NamesBody() && r.Body != nil {
+		names = pin.ReadBody(r.Body)
+	}
+	model := ""
+	if r.Prompt != nil {
+		model = r.Prompt.Model
+	}
+	s := p.state.Load()
+	d := s.roster.Resolve(s.tagger, path, names, model, p)
+	p.verdicts[d.Verdict].Add(1)
+	switch d.Verdict {
+	case pin.Free:
+		if path.Endpoint == pin.EndpointConversations && r.Method == http.MethodPost {
+			free.Site = s.site // a new conversation stays here while it can
+		}
+		return free
+	case pin.Local:
+		a := proxy.PinAnswer{Slot: d.ID}
+		if path.Named() {
+			a.Path = path.Strip(s.site)
+		}
+		if len(names.Spans) > 0 {
+			whole := key.Span{Start: 0, End: len(r.Body)}
+			a.Edits = []proxy.Edit{{At: whole, With: pin.StripBody(r.Body, s.site, names.Spans...)}}
+		}
+		return a
+	case pin.Foreign:
+		return proxy.PinAnswer{Slot: d.ID}
+	case pin.NotAdmitting:
+		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinUnavailable}
+	case pin.ChosenTag:
+		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinRequestID}
+	default:
+		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinUnknown}
+	}
+}
+
+// Response implements proxy.Pinner. Another site's gateway has tagged its own.
+func (p *pinner) Response(backend string, r proxy.PinRequest, status int, h http.Header) proxy.Rewriter {
+	if r.Method == http.MethodHead || pin.ParsePath(r.Path).Endpoint == pin.EndpointOther {
+		return nil
+	}
+	stamp, local := p.state.Load().stamps[backend]
+	if !local {
+		return nil
+	}
+	form := pin.FormOf(status, h.Get("Content-Type"), h.Get("Content-Encoding"))
+	if form == pin.FormNone {
+		return nil
+	}
+	return rewriter{pin.NewRewriter(stamp, form)}
+}
+
+// Readable implements proxy.Pinner.
+func (p *pinner) Readable(r proxy.PinRequest) bool {
+	return pin.ParsePath(r.Path).Endpoint != pin.EndpointOther
+}
+
+// Admits implements pin.View.
+func (p *pinner) Admits(slot int) bool { return p.fleet.Admits(slot, p.now()) }
+
+// Serves implements pin.View.
+func (p *pinner) Serves(slot int, model string) bool { return p.fleet.Serves(slot, model) }
+
+// rewriter is pin.Rewriter by the names of package proxy.
+type rewriter struct{ *pin.Rewriter }
+
+func (r rewriter) Rewrite(dst, p []byte) []byte { return r.Append(dst, p) }

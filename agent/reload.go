@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"crypto/tls"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"github.com/tautline/tautline/agent/config"
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/poll"
+	"github.com/tautline/tautline/userspace/proxy"
+)
+
+// Reload takes a new configuration into use without dropping a request. On an
+// error the old one stays, whole. Settings that need a restart are an error
+// that names them.
+func (a *Agent) Reload(cfg *config.Config) error {
+	a.mu.Lock()
+	old := a.cfg
+	a.mu.Unlock()
+	if names := needRestart(old, cfg); len(names) > 0 {
+		return fmt.Errorf("a restart is needed to change %s", strings.Join(names, ", "))
+	}
+	dp, err := cfg.Decide()
+	if err != nil {
+		return err
+	}
+	ip, err := cfg.Index()
+	if err != nil {
+		return err
+	}
+	tagger, err := loadTagger(cfg)
+	if err != nil {
+		return err
+	}
+	if cfg.TLS.CertFile != "" {
+		if err := a.cert.load(cfg.TLS); err != nil {
+			return err
+		}
+	}
+	if err := a.proxy.SetParams(cfg.Proxy()); err != nil {
+		return err
+	}
+	if err := a.poller.SetParams(pollParams(cfg)); err != nil {
+		return err
+	}
+	a.fleet.SetParams(dp)
+	a.fleet.SetIndexParams(ip)
+	a.fleet.SetLoadParams(cfg.Load())
+	if a.opts.Level != nil {
+		a.opts.Level.Set(cfg.Log.SlogLevel())
+	}
+	a.mu.Lock()
+	a.cfg, a.tagger = cfg, tagger
+	a.mu.Unlock()
+	return a.setBackends(cfg)
+}
+
+// needRestart names the settings that differ and cannot change while running.
+func needRestart(old, cfg *config.Config) (names []string) {
+	for name, pair := range map[string][2]any{
+		"site":                          {old.Site, cfg.Site},
+		"listen":                        {old.Listen, cfg.Listen},
+		"tls":                           {old.TLS.CertFile == "", cfg.TLS.CertFile == ""},
+		"admin":                         {old.Admin, cfg.Admin},
+		"pprof":                         {old.Pprof, cfg.Pprof},
+		"splice":                        {old.Splice, cfg.Splice},
+		"prefix_affinity.enabled":       {old.PrefixAffinity.Enabled, cfg.PrefixAffinity.Enabled},
+		"prefix_affinity.hash_key_path": {old.PrefixAffinity.HashKeyPath, cfg.PrefixAffinity.HashKeyPath},
+		"prefix_affinity.token_arrays":  {old.PrefixAffinity.TokenArrays, cfg.PrefixAffinity.TokenArrays},
+		"timeouts.request_head":         {old.Timeouts.RequestHead, cfg.Timeouts.RequestHead},
+		"timeouts.keep_alive":           {old.Timeouts.KeepAlive, cfg.Timeouts.KeepAlive},
+		"log.format":                    {old.Log.Format, cfg.Log.Format},
+	} {
+		if pair[0] != pair[1] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// setBackends adds, removes and replaces backends so that they are those of
+// cfg. One that did not change keeps its slot, memory and accounts.
+func (a *Agent) setBackends(cfg *config.Config) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	want := map[string]config.Backend{}
+	for _, b := range cfg.Backends {
+		want[b.Site+"/"+b.Name] = b
+	}
+	for id, m := range a.members {
+		if b, ok := want[id]; !ok || !reflect.DeepEqual(b, m.cfg) {
+			a.removeBackend(id, m)
+		}
+	}
+	for _, b := range cfg.Backends {
+		if _, ok := a.members[b.Site+"/"+b.Name]; ok {
+			continue
+		}
+		if err := a.addBackend(b); err != nil {
+			return err
+		}
+	}
+	return a.pins.set(cfg.Site, a.tagger, a.members, a.label)
+}
+
+// addBackend makes a backend known. The order matters: nothing is routed to a
+// slot that the proxy does not know yet.
+func (a *Agent) addBackend(b config.Backend) error {
+	spec := decide.Spec{Site: b.Site, Name: b.Name, Models: b.Models}
+	label := a.labelOf(spec)
+	slot := a.fleet.Add(spec)
+	if err := a.proxy.AddBackend(slot, proxy.Backend{Name: label, URL: b.URL}); err != nil {
+		a.fleet.Remove(slot)
+		return err
+	}
+	if err := a.poller.Add(poll.Target{Slot: slot, Name: label, URL: b.URL, Engine: b.Engine, Models: b.Models}); err != nil {
+		a.proxy.RemoveBackend(slot)
+		a.fleet.Remove(slot)
+		return err
+	}
+	a.members[b.Site+"/"+b.Name] = member{slot, b}
+	a.slots[slot] = label
+	a.log.Info("backend added", "backend", label, "url", b.URL)
+	return nil
+}
+
+func (a *Agent) removeBackend(id string, m member) {
+	a.poller.Remove(m.slot)
+	a.fleet.Remove(m.slot)
+	a.proxy.RemoveBackend(m.slot)
+	a.recorder.Forget(a.slots[m.slot])
+	if set := a.kernel.maps(); set != nil {
+		if err := set.DeleteBackend(uint32(m.slot)); err != nil {
+			a.log.Warn("row of a removed backend stays in the kernel", "backend", id, "err", err)
+		}
+	}
+	delete(a.members, id)
+	delete(a.slots, m.slot)
+	a.log.Info("backend removed", "backend", id)
+}
+
+// certificate is the server's certificate, renewed by reloads.
+type certificate struct {
+	current atomic.Pointer[tls.Certificate]
+}
+
+func (c *certificate) load(t config.TLS) error {
+	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return fmt.Errorf("tls: %w", err)
+	}
+	c.current.Store(&cert)
+	return nil
+}
+
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return c.current.Load(), nil
+}

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/tautline/tautline/agent/telemetry"
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/poll"
+)
+
+// label names a backend in metrics: its name, with the site before it when it
+// is another site's gateway.
+func (a *Agent) label(s decide.Spec) string { return a.labelOf(s) }
+
+func (a *Agent) labelOf(s decide.Spec) string {
+	if s.Site == a.cfg.Site {
+		return s.Name
+	}
+	return s.Site + "/" + s.Name
+}
+
+// address is a backend's URL.
+func (a *Agent) address(slot int) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.members {
+		if m.slot == slot {
+			return m.cfg.URL
+		}
+	}
+	return ""
+}
+
+// pollStatus is the poller's state, by label.
+func (a *Agent) pollStatus() []poll.Status { return a.poller.Status(nil) }
+
+// Status implements telemetry.Source.
+func (a *Agent) Status() telemetry.Status {
+	cfg := a.config()
+	s := telemetry.Status{
+		Version:       a.opts.Version,
+		UptimeSeconds: time.Since(a.start).Seconds(),
+		Site:          cfg.Site,
+		Listen:        a.Addr(),
+		Policy:        cfg.Routing.Policy,
+		TauTokens:     a.fleet.Tau(),
+		Draining:      a.draining.Load(),
+		ActiveStreams: a.proxy.Active(),
+		TagKey:        a.keyed(),
+		Splice:        a.spliceStatus(),
+		Backends:      []telemetry.BackendStatus{},
+	}
+	polls := map[int]poll.Status{}
+	for _, p := range a.pollStatus() {
+		polls[p.Slot] = p
+	}
+	set := a.kernel.maps()
+	for _, b := range a.fleet.Snapshot(a.now(), nil) {
+		row := telemetry.BackendStatus{
+			Site: b.Spec.Site, Name: b.Spec.Name, URL: a.address(b.Slot), Models: b.Spec.Models,
+			Admitted: b.Admitted, Measured: b.Measured, Queue: b.Queue, Waiting: b.Waiting, Running: b.Running,
+			KVUse: b.KVUse, Inflight: b.InFlight, UncachedTokens: b.Uncached,
+			IndexEntries: b.IndexEntries, IndexCapacity: b.IndexCapacity,
+			MatchedTokens: b.MatchedTokens, PromptTokens: b.PromptTokens,
+			CachedTokens: b.CachedTokens, UsageTokens: b.UsageTokens,
+			Picks:      map[string]uint64{},
+			TTFT:       a.recorder.TTFT(a.label(b.Spec)),
+			Engine:     polls[b.Slot].Engine,
+			PollErrors: polls[b.Slot].Failures,
+			PollError:  polls[b.Slot].Last,
+		}
+		if !b.Admitted {
+			row.Why = b.Refusal.String()
+		}
+		for o, n := range b.Picks {
+			if n > 0 {
+				row.Picks[decide.Outcome(o).String()] = n
+			}
+		}
+		if set != nil {
+			if l, ok, err := set.Latency(uint32(b.Slot)); err == nil && ok {
+				row.SplicedBytes, row.SplicedChunks, row.ChunkGap = l.Bytes, l.Chunks, telemetry.GapQuantiles(&l)
+				s.Splice.Bytes += l.Bytes
+				s.Splice.Chunks += l.Chunks
+			}
+		}
+		s.Backends = append(s.Backends, row)
+	}
+	return s
+}
+
+// Ready implements telemetry.Source.
+func (a *Agent) Ready() (ok bool, reason string) {
+	if a.draining.Load() {
+		return false, "draining"
+	}
+	for _, b := range a.fleet.Snapshot(a.now(), nil) {
+		if b.Admitted {
+			return true, ""
+		}
+	}
+	return false, "no backend is admitted"
+}
+
+// keyed says whether stored ids are signed.
+func (a *Agent) keyed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tagger.Keyed()
+}

@@ -1,0 +1,91 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tautline/tautline/userspace/decide"
+)
+
+// Fleet is what the collector reads at scrape time. *decide.Fleet is one.
+type Fleet interface {
+	Snapshot(now decide.Instant, dst []decide.BackendState) []decide.BackendState
+	Counts() decide.Counts
+}
+
+// Collector shows a fleet's accounts as metrics, read when they are scraped.
+type Collector struct {
+	fleet Fleet
+	clock func() decide.Instant
+	name  func(decide.Spec) string
+
+	affinity, decisions                        *prometheus.Desc
+	inflight, uncached, queue, admitted, index *prometheus.Desc
+	matched, prompt, cached, usage             *prometheus.Desc
+}
+
+// NewCollector shows fleet. name gives a backend's label value.
+func NewCollector(fleet Fleet, clock func() decide.Instant, name func(decide.Spec) string) *Collector {
+	perBackend := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"backend"}, nil)
+	}
+	return &Collector{
+		fleet: fleet, clock: clock, name: name,
+		affinity:  prometheus.NewDesc("grid_route_prefix_affinity_total", "Decisions among at least two backends, by outcome.", []string{"outcome"}, nil),
+		decisions: prometheus.NewDesc("tautline_decisions_total", "All decisions, by policy and outcome.", []string{"policy", "outcome"}, nil),
+		inflight:  perBackend("tautline_inflight_requests", "Requests sent and not finished."),
+		uncached:  perBackend("tautline_inflight_uncached_tokens", "Prompt tokens in flight that the backend must prefill."),
+		queue:     perBackend("tautline_queue_depth", "Worst polled queue depth in the window; absent while unmeasured."),
+		admitted:  perBackend("tautline_backend_admitted", "1 when the backend admits new requests."),
+		index:     perBackend("tautline_prefix_index_entries", "Keys that the index holds for the backend."),
+		matched:   perBackend("tautline_matched_tokens_total", "Prompt tokens sent there that the index expected in its cache."),
+		prompt:    perBackend("tautline_prompt_tokens_total", "Prompt tokens sent there, estimated."),
+		cached:    perBackend("tautline_reported_cached_tokens_total", "Prompt tokens that the engine reported as served from its cache."),
+		usage:     perBackend("tautline_reported_prompt_tokens_total", "Prompt tokens that the engine reported beside those."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counts := c.fleet.Counts()
+	var affinity [decide.NumOutcomes]uint64
+	for p := range counts.Decisions {
+		for o, n := range counts.Decisions[p] {
+			affinity[o] += n
+			if n > 0 {
+				counter(c.decisions, float64(n), decide.Policy(p).String(), decide.Outcome(o).String())
+			}
+		}
+	}
+	for o, n := range affinity {
+		if decide.Outcome(o).Affinity() {
+			counter(c.affinity, float64(n), decide.Outcome(o).String())
+		}
+	}
+	for _, b := range c.fleet.Snapshot(c.clock(), nil) {
+		name := c.name(b.Spec)
+		gauge(c.inflight, float64(b.InFlight), name)
+		gauge(c.uncached, float64(b.Uncached), name)
+		if b.Measured {
+			gauge(c.queue, float64(b.Queue), name)
+		}
+		up := 0.0
+		if b.Admitted {
+			up = 1
+		}
+		gauge(c.admitted, up, name)
+		gauge(c.index, float64(b.IndexEntries), name)
+		counter(c.matched, float64(b.MatchedTokens), name)
+		counter(c.prompt, float64(b.PromptTokens), name)
+		counter(c.cached, float64(b.CachedTokens), name)
+		counter(c.usage, float64(b.UsageTokens), name)
+	}
+}

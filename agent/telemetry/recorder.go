@@ -1,0 +1,115 @@
+package telemetry
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/proxy"
+)
+
+// ttftBuckets reach from a cached prompt on a fast engine to a fleet in trouble,
+// in seconds.
+var ttftBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 120, 300}
+
+// routeBuckets are for the agent's own work between a request read and written.
+var routeBuckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .1, 1}
+
+// Recorder counts what the data path reports. It implements proxy.Recorder.
+type Recorder struct {
+	requests *prometheus.CounterVec
+	refusals *prometheus.CounterVec
+	retries  *prometheus.CounterVec
+	aborts   *prometheus.CounterVec
+	ttft     *prometheus.HistogramVec
+	route    prometheus.Histogram
+}
+
+var _ proxy.Recorder = (*Recorder)(nil)
+
+// NewRecorder returns a Recorder registered with reg.
+func NewRecorder(reg prometheus.Registerer) *Recorder {
+	r := &Recorder{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tautline_requests_total", Help: "Requests ended, by the backend that answered (empty: none) and the status sent; 499 when the client left before one was.",
+		}, []string{"backend", "code"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tautline_refusals_total", Help: "Requests that the agent answered itself, by reason.",
+		}, []string{"reason"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tautline_retries_total", Help: "Requests sent a second time because nothing had reached the first backend, by reason.",
+		}, []string{"reason"}),
+		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tautline_aborts_total", Help: "Requests broken off, by the side that did.",
+		}, []string{"side"}),
+		ttft: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "tautline_ttft_seconds", Help: "Request head read to first token of a streamed answer.", Buckets: ttftBuckets,
+		}, []string{"backend"}),
+		route: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "tautline_route_seconds", Help: "Request read to request written.", Buckets: routeBuckets,
+		}),
+	}
+	reg.MustRegister(r.requests, r.refusals, r.retries, r.aborts, r.ttft, r.route)
+	for _, why := range proxy.Refusals() {
+		if why != proxy.RefusalNone {
+			r.refusals.WithLabelValues(why.String())
+		}
+	}
+	for _, why := range proxy.Retries() {
+		if why != proxy.RetryNone {
+			r.retries.WithLabelValues(why.String())
+		}
+	}
+	for _, side := range proxy.Aborts() {
+		if side != proxy.AbortNone {
+			r.aborts.WithLabelValues(side.String())
+		}
+	}
+	return r
+}
+
+// clientClosed is the code that stands for a client that left before the head.
+const clientClosed = 499
+
+// Decided does nothing: the fleet counts its decisions itself.
+func (r *Recorder) Decided(decide.Decision) {}
+
+// FirstToken observes the time to the first token.
+func (r *Recorder) FirstToken(backend string, ttft time.Duration) {
+	r.ttft.WithLabelValues(backend).Observe(ttft.Seconds())
+}
+
+// Finished counts a request's end.
+func (r *Recorder) Finished(s proxy.Summary) {
+	code := s.Code
+	if code == 0 {
+		code = clientClosed
+	}
+	r.requests.WithLabelValues(s.Backend, strconv.Itoa(code)).Inc()
+	if s.Refusal != proxy.RefusalNone {
+		r.refusals.WithLabelValues(s.Refusal.String()).Inc()
+	}
+	if s.Retry != proxy.RetryNone {
+		r.retries.WithLabelValues(s.Retry.String()).Inc()
+	}
+	if s.Abort != proxy.AbortNone {
+		r.aborts.WithLabelValues(s.Abort.String()).Inc()
+	}
+	if s.Route > 0 {
+		r.route.Observe(s.Route.Seconds())
+	}
+}
+
+// Forget drops the series of a backend that left.
+func (r *Recorder) Forget(backend string) {
+	l := prometheus.Labels{"backend": backend}
+	r.requests.DeletePartialMatch(l)
+	r.ttft.DeletePartialMatch(l)
+}
+
+// TTFT returns the quantiles of a backend's time to first token, or nil.
+func (r *Recorder) TTFT(backend string) *Quantiles {
+	return quantiles(r.ttft.WithLabelValues(backend))
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The verdict on one message of a claimed server, in the server's own system
+ * call. PASS sends it to the agent as if nobody were here; a redirect puts it
+ * behind everything that the client's socket was given before.
+ */
+#ifndef TAUTLINE_VERDICT_H
+#define TAUTLINE_VERDICT_H
+
+#include "count.h"
+#include "frame.h"
+
+/* Credit pays for kernel memory, not only for bytes: a message of a few bytes
+ * costs the client's socket a segment of its own. */
+#define MESSAGE_COST 512
+
+struct walk {
+	struct sk_msg_md *msg;
+	__u32 off;
+	__u32 size;
+	enum framing framing;
+};
+
+static long walk_chunk(__u32 i, void *ctx)
+{
+	struct walk *w = ctx;
+	const __u8 *data = w->msg->data;
+	const __u8 *end = w->msg->data_end;
+	__u32 off = w->off;
+
+	(void)i;
+	w->framing = frame_step(data, end, w->size, &off);
+	w->off = off;
+	return w->framing != FRAME_MORE;
+}
+
+/* Takes an arm that fits the server's position. */
+static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, struct flow *flow)
+{
+	struct arm *arm = bpf_map_lookup_elem(&arms, &claim->key);
+	struct tcp_sock *tp;
+
+	if (!arm || arm->server_cookie != claim->cookie)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(msg->sk);
+	if (!tp)
+		return 0;
+	if (tp->write_seq - claim->base != arm->position) {
+		count(ARM_MISSED, 0);
+		return 0;
+	}
+	flow->client_cookie = arm->client_cookie;
+	flow->credit = arm->credit;
+	flow->arms++;
+	flow->state = FLOW_SPLICED;
+	bpf_map_delete_elem(&arms, &claim->key);
+	count(ARM_TAKEN, 0);
+	return 1;
+}
+
+/* Why this message of a spliced flow must be passed; REDIRECTED if it need not. */
+static __always_inline enum reason judge(struct sk_msg_md *msg, struct flow *flow)
+{
+	struct walk w = { .msg = msg, .size = msg->size };
+	__u32 direct = (long)msg->data_end - (long)msg->data;
+
+	if (w.size > FRAME_WINDOW)
+		return PASS_WINDOW;
+	if (w.size + MESSAGE_COST > flow->credit)
+		return PASS_CREDIT;
+	if (direct < w.size && bpf_msg_pull_data(msg, 0, w.size, 0))
+		return PASS_WINDOW;
+
+	bpf_loop(FRAME_MAX_CHUNKS, walk_chunk, &w, 0);
+	switch (w.framing) {
+	case FRAME_WHOLE:
+		break;
+	case FRAME_LAST:
+		return PASS_LAST;
+	case FRAME_FOREIGN:
+		return PASS_FRAMING;
+	default:
+		return PASS_PARTIAL;
+	}
+
+	if (bpf_msg_redirect_hash(msg, &client_socks, &flow->client_cookie, 0) != SK_PASS)
+		return PASS_TARGET;
+	return REDIRECTED;
+}
+
+static __always_inline void decide(struct sk_msg_md *msg)
+{
+	struct claim *claim = bpf_sk_storage_get(&claims, msg->sk, 0, 0);
+	struct flow *flow;
+	enum reason reason;
+	__u32 size = msg->size;
+	__u64 now, last;
+
+	if (!claim) {
+		count(PASS_STALE, size);
+		return;
+	}
+	flow = bpf_map_lookup_elem(&flows, &claim->key);
+	if (!flow || flow->server_cookie != claim->cookie) {
+		count(PASS_STALE, size);
+		return;
+	}
+	now = bpf_ktime_get_ns();
+	last = flow->last_ns;
+	flow->last_ns = now;
+	if (flow->state != FLOW_SPLICED && !take_arm(msg, claim, flow)) {
+		count(PASS_IDLE, size);
+		return;
+	}
+	reason = judge(msg, flow);
+	count(reason, size);
+	if (reason != REDIRECTED) {
+		flow->state = FLOW_PASSING;
+		return;
+	}
+	flow->credit -= size + MESSAGE_COST;
+	flow->redirected += size;
+	flow->chunks++;
+	count_chunk(flow->backend, size, now - last);
+}
+
+#endif

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tautline/tautline/agent/config"
+)
+
+func newConfig() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "config",
+		Short:   "Check a configuration, or print the defaults",
+		Example: "  tautline config defaults > tautline.yaml\n  tautline config check tautline.yaml",
+		Args:    noArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(
+		&cobra.Command{
+			Use:     "check FILE",
+			Short:   "Say whether an agent would start with this file",
+			Example: "  tautline config check tautline.yaml",
+			Args:    exactArgs(1),
+			RunE: func(c *cobra.Command, args []string) error {
+				if _, err := config.Load(args[0], nil); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(c.OutOrStdout(), "ok")
+				return err
+			},
+		},
+		&cobra.Command{
+			Use:     "defaults",
+			Short:   "Print every setting with its default and its meaning",
+			Example: "  tautline config defaults",
+			Args:    noArgs,
+			RunE: func(c *cobra.Command, _ []string) error {
+				_, err := c.OutOrStdout().Write(config.DefaultsYAML())
+				return err
+			},
+		},
+	)
+	return c
+}

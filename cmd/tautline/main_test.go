@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// exec runs one command line in this process.
+func exec(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(context.Background(), args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func walk(c *cobra.Command, f func(*cobra.Command)) {
+	f(c)
+	for _, sub := range c.Commands() {
+		walk(sub, f)
+	}
+}
+
+func TestEveryCommandHelpsWithAnExample(t *testing.T) {
+	walk(newRoot(), func(c *cobra.Command) {
+		if c.Hidden || c.Name() == "help" {
+			return
+		}
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		code, out, _ := exec(t, "", args...)
+		if code != exitOK || !strings.Contains(out, "Examples:") {
+			t.Errorf("%s --help: exit %d, want 0 and an example; printed:\n%s", c.CommandPath(), code, out)
+		}
+	})
+}
+
+func TestExitCodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string // in stderr
+	}{
+		"version":           {[]string{"version"}, exitOK, ""},
+		"unknown command":   {[]string{"frobnicate"}, exitUsage, "unknown command"},
+		"unknown flag":      {[]string{"version", "--frob"}, exitUsage, "unknown flag"},
+		"too many":          {[]string{"version", "x"}, exitUsage, "no arguments"},
+		"bad output":        {[]string{"version", "-o", "xml"}, exitUsage, "table or json"},
+		"no agent":          {[]string{"status", "--admin", "127.0.0.1:1"}, exitUnhealthy, "no agent answers"},
+		"config, no file":   {[]string{"config", "check"}, exitUsage, "argument"},
+		"config, not there": {[]string{"config", "check", "/nonexistent.yaml"}, exitFailed, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, _, errs := exec(t, "", tc.args...)
+			if code != tc.code || !strings.Contains(errs, tc.want) {
+				t.Errorf("exit %d, stderr %q; want %d and %q", code, errs, tc.code, tc.want)
+			}
+		})
+	}
+}
+
+func TestVersionJSON(t *testing.T) {
+	_, out, _ := exec(t, "", "version", "-o", "json")
+	var v map[string]string
+	if err := json.Unmarshal([]byte(out), &v); err != nil || v["version"] == "" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}

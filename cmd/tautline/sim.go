@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tautline/tautline/tools/sim"
+)
+
+func newSim() *cobra.Command {
+	var names []string
+	for _, p := range sim.Presets() {
+		names = append(names, p.Name)
+	}
+	o := sim.Options{}
+	c := &cobra.Command{
+		Use:   "sim",
+		Short: "Compare routing policies on a simulated fleet",
+		Long: "Compare routing policies on a simulated fleet, with the agent's own decision code.\n" +
+			"The preset seed prints the table of the article and checks what can be worked out\n" +
+			"by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
+		Example: "  tautline sim --preset seed\n" +
+			"  tautline sim --preset seed --sweep tau=20000:600000:20000 --out charts\n" +
+			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8",
+		Args: noArgs,
+	}
+	f := c.Flags()
+	f.StringVar(&o.Preset, "preset", "seed", "scenario")
+	f.StringVar(&o.Trace, "trace", "", "JSON lines instead of the preset's traffic")
+	f.StringSliceVar(&o.Policies, "policy", nil, "policies to compare (default: those of the preset)")
+	f.Float64SliceVar(&o.Loads, "load", nil, "load points: requests/s, users or sessions, as the preset has it")
+	f.StringVar(&o.Sweep, "sweep", "", "tau=FROM:TO:STEP or rate=FROM:TO:STEP")
+	f.IntVar(&o.Seeds, "seeds", 3, "runs of each point")
+	f.IntVar(&o.Workers, "workers", 0, "runs at a time (0: all processors)")
+	f.Float64Var(&o.Memory, "memory", 1, "router's memory over the engines' cache")
+	f.IntVar(&o.Agents, "agents", 1, "agents, each with a memory of its own")
+	f.DurationVar(&o.Telling, "telling", 0, "agents tell each other decisions this late (0: never)")
+	f.BoolVar(&o.Unstreamed, "unstreamed", false, "answers are not streamed")
+	f.BoolVar(&o.Exact, "exact", false, "real 256-byte blocks (slower)")
+	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals (0: the preset's)")
+	f.StringVar(&o.Out, "out", "", "folder for report.html, charts and results.json")
+	out := addOutput(c)
+	quiet := f.Bool("quiet", false, "no progress bar")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		o.Format = string(*out)
+		if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 && !*quiet {
+			o.Progress = c.ErrOrStderr()
+		}
+		r, err := sim.Lab(c.Context(), o, c.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		if r.Failed() {
+			return fmt.Errorf("a check failed")
+		}
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,190 @@
+// Package e2e runs real clients against the agent in front of stand-in engines.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tautline/tautline/agent"
+	"github.com/tautline/tautline/agent/config"
+	"github.com/tautline/tautline/agent/telemetry"
+	"github.com/tautline/tautline/tools/modelserver"
+)
+
+// rig is an agent before three engines, and one engine more to compare with.
+type rig struct {
+	agent   *agent.Agent
+	direct  *modelserver.Server
+	engines []*modelserver.Server
+}
+
+// engineConfig is fast, and answers the same wherever a request lands.
+func engineConfig() modelserver.Config {
+	c := modelserver.Default()
+	c.PrefillRate = 2e6
+	c.TokenDelay = 2 * time.Millisecond
+	c.CacheBlocks = 65536
+	c.DeterministicIDs = true
+	c.Created = 1700000000
+	return c
+}
+
+func newRig(t *testing.T, splice string, overrides map[string]any) *rig {
+	t.Helper()
+	r := &rig{}
+	start := func() *modelserver.Server {
+		s, err := modelserver.Start(engineConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	r.direct = start()
+	var backends []map[string]any
+	for range 3 {
+		s := start()
+		r.engines = append(r.engines, s)
+		backends = append(backends, map[string]any{"url": s.URL()})
+	}
+	over := map[string]any{
+		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "backends": backends,
+		"poll.interval": "50ms", "poll.window": "500ms", "splice.mode": splice, "splice.pin_path": "",
+		"drain_timeout": "5s",
+	}
+	for k, v := range overrides {
+		over[k] = v
+	}
+	cfg, err := config.Load("", over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.agent, err = agent.New(t.Context(), cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(testWriter{t}, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.agent.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("agent: %v", err)
+		}
+	})
+	return r
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", bytes.TrimSpace(p))
+	return len(p), nil
+}
+
+// settled waits until nothing is in flight and returns the status then.
+func (r *rig) settled(t *testing.T) telemetry.Status {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		s := r.agent.Status()
+		busy := s.ActiveStreams > 0
+		for _, b := range s.Backends {
+			busy = busy || b.Inflight > 0 || b.UncachedTokens > 0
+		}
+		if !busy {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still busy: %+v", s)
+		}
+	}
+}
+
+// clients returns the folder of the SDKs, installed by npm. On a machine
+// without Node or its registry the test is skipped, in CI it fails.
+func clients(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	miss := t.Skipf
+	if os.Getenv("CI") != "" {
+		miss = t.Fatalf
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		miss("the SDKs need Node and npm: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", "openai")); err == nil {
+		return dir
+	}
+	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		miss("npm ci: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// TestSDKsGetTheSameAnswersAsDirectly runs every scenario of the official SDKs
+// straight at an engine and through the agent, spliced and not.
+func TestSDKsGetTheSameAnswersAsDirectly(t *testing.T) {
+	dir := clients(t)
+	for _, mode := range []string{"off", "auto"} {
+		t.Run("splice="+mode, func(t *testing.T) {
+			r := newRig(t, mode, nil)
+			if s := r.agent.Status().Splice; mode == "auto" && s.State != "on" {
+				t.Skipf("the kernel cannot splice here: %s", s.Reason)
+			}
+			cmd := exec.CommandContext(t.Context(), "node", "compare.mjs", r.direct.URL(), "http://"+r.agent.Addr())
+			cmd.Dir = dir
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			n := 0
+			for sc := bufio.NewReader(bytes.NewReader(out)); ; n++ {
+				line, rerr := sc.ReadBytes('\n')
+				if rerr == io.EOF {
+					break
+				}
+				var res struct {
+					Name   string
+					OK     bool
+					Detail json.RawMessage
+				}
+				if jerr := json.Unmarshal(line, &res); jerr != nil {
+					t.Fatalf("client printed %q", line)
+				}
+				if !res.OK {
+					t.Errorf("%s: %s", res.Name, res.Detail)
+				}
+			}
+			if n == 0 || err != nil && !t.Failed() {
+				t.Fatalf("clients: %v, %d scenarios\n%s", err, n, stderr.String())
+			}
+			s := r.settled(t)
+			var picks uint64
+			for _, b := range s.Backends {
+				for _, n := range b.Picks {
+					picks += n
+				}
+			}
+			if picks < uint64(n) {
+				t.Errorf("%d requests were routed, want at least one for each of %d scenarios", picks, n)
+			}
+			if mode == "auto" && s.Splice.Chunks == 0 {
+				t.Errorf("no chunk was spliced: %+v", s.Splice)
+			}
+		})
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package key
+
+const slowdown = 1

@@ -1,0 +1,595 @@
+package poll
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tautline/tautline/userspace/load"
+)
+
+// TestMain fails when the tests leave goroutines of this package or of its
+// connections behind.
+func TestMain(m *testing.M) {
+	if os.Getenv(serveEnv) != "" {
+		serveEngine()
+		return
+	}
+	code := m.Run()
+	if left := leftovers(); left != "" && code == 0 {
+		fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func leftovers() string {
+	var left []string
+	for range 100 {
+		buf := make([]byte, 1<<20)
+		buf = buf[:runtime.Stack(buf, true)]
+		left = left[:0]
+		for _, g := range strings.Split(string(buf), "\n\n") {
+			if (strings.Contains(g, "/poll.") || strings.Contains(g, "net/http.")) && !strings.Contains(g, "TestMain") {
+				left = append(left, g)
+			}
+		}
+		if len(left) == 0 {
+			return ""
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// told is what a sink heard.
+type told struct {
+	slot   int
+	sample load.Sample
+	failed bool
+	models []string
+	at     time.Duration
+}
+
+// ear is a Sink that keeps what it hears.
+type ear struct {
+	mu   sync.Mutex
+	list []told
+	more chan struct{}
+}
+
+func newEar() *ear { return &ear{more: make(chan struct{}, 1)} }
+
+func (e *ear) hear(x told) {
+	e.mu.Lock()
+	e.list = append(e.list, x)
+	e.mu.Unlock()
+	select {
+	case e.more <- struct{}{}:
+	default:
+	}
+}
+
+func (e *ear) Observe(slot int, s load.Sample, now time.Duration) {
+	e.hear(told{slot: slot, sample: s, at: now})
+}
+func (e *ear) PollFailed(slot int, now time.Duration) {
+	e.hear(told{slot: slot, failed: true, at: now})
+}
+func (e *ear) SetModels(slot int, m []string) { e.hear(told{slot: slot, models: m}) }
+
+// next waits for something that fits, and forgets all up to it.
+func (e *ear) next(t *testing.T, fits func(told) bool) told {
+	t.Helper()
+	for {
+		e.mu.Lock()
+		for i, x := range e.list {
+			if fits(x) {
+				e.list = e.list[i+1:]
+				e.mu.Unlock()
+				return x
+			}
+		}
+		e.list = nil
+		e.mu.Unlock()
+		<-e.more
+	}
+}
+
+func observed(x told) bool { return !x.failed && x.models == nil }
+func failed(x told) bool   { return x.failed }
+func models(x told) bool   { return x.models != nil }
+
+func fast() Params {
+	p := Default()
+	p.Interval = 5 * time.Millisecond
+	p.Timeout = 10 * time.Second
+	p.Refresh = time.Hour
+	return p
+}
+
+// poller polls url under slot 3 and closes with the test.
+func poller(t *testing.T, p Params, url string, change ...func(*Target)) (*Poller, *ear) {
+	t.Helper()
+	e := newEar()
+	var tick atomic.Int64
+	x, err := New(p, e, func() time.Duration { return time.Duration(tick.Add(1)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
+	target := Target{Slot: 3, Name: "gpu3", URL: url}
+	for _, f := range change {
+		f(&target)
+	}
+	if err := x.Add(target); err != nil {
+		t.Fatal(err)
+	}
+	return x, e
+}
+
+// engine is a backend whose answers a test can change.
+type engine struct {
+	*httptest.Server
+	mu    sync.Mutex
+	paths map[string]http.HandlerFunc
+	asked map[string]int
+	conns atomic.Int64
+}
+
+func newEngine(t *testing.T) *engine {
+	t.Helper()
+	e := &engine{paths: make(map[string]http.HandlerFunc), asked: make(map[string]int)}
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.mu.Lock()
+		h := e.paths[r.URL.Path]
+		e.asked[r.URL.Path]++
+		e.mu.Unlock()
+		if h == nil {
+			http.NotFound(w, r)
+			return
+		}
+		h(w, r)
+	}))
+	e.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			e.conns.Add(1)
+		}
+	}
+	e.Start()
+	t.Cleanup(e.Close)
+	return e
+}
+
+func (e *engine) set(path string, h http.HandlerFunc) {
+	e.mu.Lock()
+	e.paths[path] = h
+	e.mu.Unlock()
+}
+
+func (e *engine) count(path string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.asked[path]
+}
+
+func says(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+const (
+	page    = "vllm:num_requests_running 1\nvllm:num_requests_waiting 2\nprocess_start_time_seconds 100\n"
+	listing = `{"object":"list","data":[{"id":"b"},{"id":"a"},{"id":"b"}]}`
+)
+
+func healthy(t *testing.T) *engine {
+	e := newEngine(t)
+	e.set("/metrics", says(page))
+	e.set("/v1/models", says(listing))
+	e.set("/health", status(200))
+	return e
+}
+
+func statusOf(p *Poller) Status { return p.Status(nil)[0] }
+
+func TestMetricsAndModelsReachTheSink(t *testing.T) {
+	e := healthy(t)
+	p, ear := poller(t, fast(), e.URL+"/")
+	if m := ear.next(t, models); m.slot != 3 || !slices.Equal(m.models, []string{"a", "b"}) {
+		t.Errorf("models %v of slot %d, want [a b] of 3", m.models, m.slot)
+	}
+	first := ear.next(t, observed)
+	if first.slot != 3 || first.sample.Waiting != 2 || !first.sample.HasQueue {
+		t.Errorf("observed %+v", first)
+	}
+	for range 3 {
+		if x := ear.next(t, observed); x.at <= first.at {
+			t.Errorf("time went from %v to %v", first.at, x.at)
+		}
+	}
+	if n := e.count("/v1/models"); n != 1 {
+		t.Errorf("models asked for %d times, want once", n)
+	}
+	if n := e.conns.Load(); n != 1 {
+		t.Errorf("%d connections, want one that is kept", n)
+	}
+	s := statusOf(p)
+	if s.Name != "gpu3" || s.Engine != VLLM || s.Source != "metrics" || s.Failures != 0 || s.Polls < 4 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+func TestNoCompressionIsAskedFor(t *testing.T) {
+	e := healthy(t)
+	got := make(chan string, 100)
+	e.set("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case got <- r.Header.Get("Accept-Encoding"):
+		default:
+		}
+		says(page)(w, r)
+	})
+	_, ear := poller(t, fast(), e.URL)
+	ear.next(t, observed)
+	if enc := <-got; enc != "" {
+		t.Errorf("Accept-Encoding %q, want none", enc)
+	}
+}
+
+func TestConfiguredModelsAreNotLearned(t *testing.T) {
+	e := healthy(t)
+	_, ear := poller(t, fast(), e.URL, func(x *Target) { x.Models = []string{"z"} })
+	for range 3 {
+		ear.next(t, observed)
+	}
+	if n := e.count("/v1/models"); n != 0 {
+		t.Errorf("models asked for %d times, want never", n)
+	}
+}
+
+func TestBackendThatIsDownComesBack(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p, ear := poller(t, fast(), "http://"+addr)
+	ear.next(t, failed)
+	ear.next(t, failed)
+	if s := statusOf(p); s.Errors[ReasonConnect] < 2 || s.Failing < 2 || s.Last == "" {
+		t.Errorf("status %+v, want connect errors", s)
+	}
+	if ln, err = net.Listen("tcp", addr); err != nil {
+		t.Skipf("the port was taken meanwhile: %v", err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/models" {
+			says(listing)(w, r)
+			return
+		}
+		says(page)(w, r)
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(ln) }()
+	ear.next(t, models)
+	ear.next(t, observed)
+	if s := statusOf(p); s.Failing != 0 {
+		t.Errorf("status %+v, want no failing poll", s)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	<-done
+	ear.next(t, failed)
+}
+
+// TestBackendThatMisbehaves: each costs a poll, is counted under its reason,
+// and does not keep the next good answer away.
+func TestBackendThatMisbehaves(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for name, tc := range map[string]struct {
+		metrics http.HandlerFunc
+		reason  Reason
+		timeout time.Duration
+	}{
+		"hangs before the head": {
+			metrics: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			reason:  ReasonTimeout, timeout: 50 * time.Millisecond,
+		},
+		"drips": {
+			metrics: func(w http.ResponseWriter, r *http.Request) {
+				for r.Context().Err() == nil {
+					_, _ = io.WriteString(w, "#")
+					w.(http.Flusher).Flush()
+					time.Sleep(time.Millisecond)
+				}
+			},
+			reason: ReasonTimeout, timeout: 50 * time.Millisecond,
+		},
+		"cuts the body": {
+			metrics: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "100")
+				_, _ = io.WriteString(w, "vllm:num_requests_running 1\n")
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			},
+			reason: ReasonBroken,
+		},
+		"closes without an answer": {
+			metrics: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			reason:  ReasonConnect,
+		},
+		"is broken":   {metrics: status(500), reason: ReasonStatus},
+		"is starting": {metrics: status(503), reason: ReasonStatus},
+		"talks no http": {
+			metrics: func(w http.ResponseWriter, _ *http.Request) {
+				c, _, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					return
+				}
+				_, _ = c.Write([]byte("\x00\xff\xfe garbage\r\n\r\n"))
+				_ = c.Close()
+			},
+			reason: ReasonConnect,
+		},
+		"sends an endless head": {
+			metrics: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Long", long)
+				says(page)(w, nil)
+			},
+			reason: ReasonConnect,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := healthy(t)
+			e.set("/metrics", tc.metrics)
+			p := fast()
+			if tc.timeout > 0 {
+				p.Timeout = tc.timeout
+			}
+			x, ear := poller(t, p, e.URL)
+			ear.next(t, failed)
+			if s := statusOf(x); s.Errors[tc.reason] == 0 {
+				t.Errorf("counted %v with %q, want under %v", s.Errors, s.Last, tc.reason)
+			}
+			if n := e.count("/health"); n != 0 {
+				t.Errorf("health asked for %d times: a backend that fails must not be asked twice", n)
+			}
+			p.Timeout = 10 * time.Second
+			if err := x.SetParams(p); err != nil {
+				t.Fatal(err)
+			}
+			e.set("/metrics", says(page))
+			ear.next(t, func(x told) bool { return observed(x) && x.sample.HasQueue })
+		})
+	}
+}
+
+// TestBackendWithoutUsableMetrics is well when its health page says so.
+func TestBackendWithoutUsableMetrics(t *testing.T) {
+	huge := bytes.Repeat([]byte("# nothing to see\n"), 5*lineBytes/17)
+	for name, tc := range map[string]struct {
+		metrics http.HandlerFunc
+		reason  Reason
+	}{
+		"none":         {status(404), ReasonStatus},
+		"not for us":   {status(401), ReasonStatus},
+		"html":         {says("<html><body>Welcome</body></html>"), ReasonGarbage},
+		"binary":       {says(strings.Repeat("\x00\x01\xff\xfe", 30000)), ReasonGarbage},
+		"empty":        {says(""), ReasonGarbage},
+		"other engine": {says("tgi_queue_size 3\n"), ReasonGarbage},
+		"one long line": {
+			says("vllm:num_requests_running{a=\"" + strings.Repeat("x", 3*lineBytes) + "\"} 1"), ReasonGarbage,
+		},
+		"huge":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(huge) }, ReasonTooLarge},
+		"redirecting": {http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP, ReasonRedirect},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := healthy(t)
+			e.set("/metrics", tc.metrics)
+			p := fast()
+			p.MaxBody = int64(len(huge)) - 1
+			x, ear := poller(t, p, e.URL)
+			got := ear.next(t, func(x told) bool { return observed(x) || failed(x) })
+			if got.failed || got.sample != (load.Sample{}) {
+				t.Errorf("told %+v, want well without figures", got)
+			}
+			ear.next(t, observed)
+			s := statusOf(x)
+			if s.Source != "health" || s.Errors[tc.reason] != 1 || s.Failures != 0 {
+				t.Errorf("status %+v, want source health and one error by %v", s, tc.reason)
+			}
+			if n := e.count("/elsewhere"); n != 0 {
+				t.Error("a redirect was followed")
+			}
+			e.set("/health", status(503))
+			ear.next(t, failed)
+		})
+	}
+}
+
+func TestServerWithNothingButModels(t *testing.T) {
+	e := newEngine(t)
+	e.set("/v1/models", says(listing))
+	x, ear := poller(t, fast(), e.URL)
+	ear.next(t, models)
+	if got := ear.next(t, observed); got.sample != (load.Sample{}) {
+		t.Errorf("observed %+v, want no figures", got.sample)
+	}
+	if s := statusOf(x); s.Source != "models" {
+		t.Errorf("source %q, want models", s.Source)
+	}
+}
+
+func TestLongUselessLineDoesNotHideTheRest(t *testing.T) {
+	e := healthy(t)
+	e.set("/metrics", says("other{a=\""+strings.Repeat("x", 5*lineBytes)+"\"} 1\n"+page))
+	_, ear := poller(t, fast(), e.URL)
+	if got := ear.next(t, observed); !got.sample.HasQueue || got.sample.Waiting != 2 {
+		t.Errorf("observed %+v, want the queue after the long line", got.sample)
+	}
+}
+
+func TestRestartLearnsTheModelsAnew(t *testing.T) {
+	for name, again := range map[string]string{
+		"by start time": strings.Replace(page, "100", "200", 1),
+		"by counter":    strings.Replace(page, "process_start_time_seconds 100", "vllm:prompt_tokens_total 1", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := healthy(t)
+			if name == "by counter" {
+				e.set("/metrics", says(strings.Replace(again, "total 1", "total 2", 1)))
+			}
+			_, ear := poller(t, fast(), e.URL)
+			ear.next(t, models)
+			ear.next(t, observed)
+			e.set("/v1/models", says(`{"data":[{"id":"new"}]}`))
+			e.set("/metrics", says(again))
+			if m := ear.next(t, models); !slices.Equal(m.models, []string{"new"}) {
+				t.Errorf("models %v, want [new]", m.models)
+			}
+		})
+	}
+}
+
+func TestUnreadableModelsKeepWhatWasKnown(t *testing.T) {
+	e := healthy(t)
+	p := fast()
+	p.Refresh = p.Interval
+	x, ear := poller(t, p, e.URL)
+	ear.next(t, models)
+	for _, bad := range []http.HandlerFunc{
+		says("<html>"), says(`{"data":[]}`), says(`{"data":[{"id":7}]}`), says(strings.Repeat(" ", modelsBytes+1)), status(500), status(404),
+	} {
+		before := e.count("/v1/models")
+		e.set("/v1/models", bad)
+		for e.count("/v1/models") < before+2 {
+			if m := ear.next(t, func(told) bool { return true }); m.models != nil {
+				t.Fatalf("told models %v", m.models)
+			}
+		}
+	}
+	if s := statusOf(x); !slices.Equal(s.Models, []string{"a", "b"}) || s.Failures != 0 {
+		t.Errorf("status %+v, want models as before and no failed poll", s)
+	}
+	e.set("/v1/models", says(`{"data":[{"id":"c"}]}`))
+	ear.next(t, models)
+}
+
+func TestOneThatHangsDelaysNobody(t *testing.T) {
+	hang := healthy(t)
+	hang.set("/metrics", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	good := healthy(t)
+	x, ear := poller(t, fast(), hang.URL)
+	if err := x.Add(Target{Slot: 4, Name: "gpu4", URL: good.URL}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		ear.next(t, func(x told) bool { return x.slot == 4 && observed(x) })
+	}
+	x.Close() // must not wait for the timeout of 10 s: the test binary's own would not show it, the count does
+	if s := x.Status(nil); len(s) != 0 {
+		t.Errorf("%d targets after Close, want none", len(s))
+	}
+}
+
+func TestNothingIsToldAfterRemove(t *testing.T) {
+	e := healthy(t)
+	x, ear := poller(t, fast(), e.URL)
+	for range 20 {
+		ear.next(t, observed)
+		x.Remove(3)
+		ear.mu.Lock()
+		ear.list = nil
+		ear.mu.Unlock()
+		if err := x.Add(Target{Slot: 4, URL: e.URL}); err != nil {
+			t.Fatal(err)
+		}
+		ear.next(t, func(x told) bool {
+			if x.slot == 3 {
+				t.Error("told of a slot after its removal")
+			}
+			return observed(x)
+		})
+		x.Remove(4)
+		if err := x.Add(Target{Slot: 3, URL: e.URL}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.Remove(99)
+}
+
+func TestAddRefuses(t *testing.T) {
+	e := healthy(t)
+	x, _ := poller(t, fast(), e.URL)
+	for name, bad := range map[string]Target{
+		"slot twice": {Slot: 3, URL: e.URL},
+		"scheme":     {Slot: 5, URL: "ftp://h"},
+		"no host":    {Slot: 5, URL: "http://"},
+		"no url":     {Slot: 5},
+		"bad url":    {Slot: 5, URL: "http://h:x"},
+		"engine":     {Slot: 5, URL: e.URL, Engine: "tgi"},
+		"interval":   {Slot: 5, URL: e.URL, Interval: -1},
+	} {
+		if err := x.Add(bad); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if err := x.Add(Target{Slot: 3, URL: e.URL}); !errors.Is(err, ErrSlot) {
+		t.Errorf("slot twice: %v, want ErrSlot", err)
+	}
+	x.Close()
+	if err := x.Add(Target{Slot: 6, URL: e.URL}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v, want ErrClosed", err)
+	}
+}
+
+func TestParamsValidate(t *testing.T) {
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, change := range map[string]func(*Params){
+		"interval": func(p *Params) { p.Interval = 0 },
+		"timeout":  func(p *Params) { p.Timeout = -1 },
+		"refresh":  func(p *Params) { p.Refresh = 0 },
+		"body":     func(p *Params) { p.MaxBody = 0 },
+	} {
+		p := Default()
+		change(&p)
+		if _, err := New(p, newEar(), func() time.Duration { return 0 }); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want an error that names it", name, err)
+		}
+	}
+}
+
+func TestReasonNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range append(Reasons(), ReasonNone) {
+		if s := r.String(); s == "" || s == "unknown" || seen[s] {
+			t.Errorf("reason %d is named %q", r, s)
+		}
+		seen[r.String()] = true
+	}
+	if Reason(200).String() != "unknown" {
+		t.Error("a reason that does not exist has a name")
+	}
+}

@@ -1,0 +1,236 @@
+package poll
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tautline/tautline/userspace/load"
+)
+
+// source is a way to ask a backend how it is, best first.
+type source uint8
+
+const (
+	sourceMetrics source = iota
+	sourceHealth         // well or not, without figures
+	sourceModels         // for servers without a health page
+	sourceCount
+)
+
+var sourceNames = [sourceCount]string{"metrics", "health", "models"}
+
+// target polls one backend. All but status is its goroutine's own.
+type target struct {
+	Target
+	poller   *Poller
+	cancel   context.CancelFunc
+	done     chan struct{}
+	wake     chan struct{} // params changed; capacity 1
+	fetch    *fetcher
+	requests [sourceCount][]byte
+	parser   parser
+
+	source  source
+	known   []string    // models as last told
+	last    load.Sample // of the last poll that worked
+	failing bool        // the last poll failed, or there was none
+	learned bool        // the models are as told, until something happens
+	checked time.Time   // when models and source were last looked at
+
+	mu     sync.Mutex
+	status Status
+}
+
+func (t *target) nudge() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run polls until the context ends. The first wait is of random length, so
+// that targets added together spread over the interval.
+func (t *target) run(ctx context.Context) {
+	defer close(t.done)
+	defer t.fetch.close()
+	defer t.cancel()
+	t.mu.Lock()
+	t.status.Slot, t.status.Name, t.status.Engine = t.Slot, t.Name, t.Engine
+	t.mu.Unlock()
+	t.failing = true
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for first := true; ; first = false {
+		p := t.poller.current()
+		sent := time.Now()
+		t.poll(ctx, &p)
+		for waiting := true; waiting; {
+			wait := t.interval(&p)
+			if first {
+				wait = time.Duration(rand.Float64() * float64(wait))
+			} else {
+				wait += time.Duration((rand.Float64() - 0.5) * 0.2 * float64(wait))
+			}
+			timer.Reset(time.Until(t.together(sent.Add(wait), t.interval(&p))))
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+				waiting = false
+			case <-t.wake:
+				p = t.poller.current()
+			}
+		}
+	}
+}
+
+// together moves a due time to the next tenth of the interval, counted from the
+// poller's start. So targets poll in groups: a process that wakes ten times a
+// second finds its caches warm for nine polls of ten.
+func (t *target) together(due time.Time, interval time.Duration) time.Time {
+	grid := interval / 10
+	since := due.Sub(t.poller.start)
+	return t.poller.start.Add(since.Truncate(grid) + grid)
+}
+
+func (t *target) interval(p *Params) time.Duration {
+	if t.Interval > 0 {
+		return t.Interval
+	}
+	return p.Interval
+}
+
+// poll asks once and tells the sink, unless the target was removed meanwhile.
+func (t *target) poll(ctx context.Context, p *Params) {
+	stale := time.Since(t.checked) >= p.Refresh || t.failing
+	if stale {
+		t.source = sourceMetrics
+		t.checked = time.Now()
+	}
+	now := t.poller.clock()
+	s, no := t.ask(ctx, p)
+	if ctx.Err() != nil {
+		return
+	}
+	t.count(no)
+	if no != nil {
+		t.failing = true
+		t.poller.sink.PollFailed(t.Slot, now)
+		return
+	}
+	if stale || restarted(&t.last, &s) {
+		t.learned = false
+	}
+	t.failing, t.last = false, s
+	if !t.learned && len(t.Models) == 0 {
+		t.learn(ctx, p)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	t.poller.sink.Observe(t.Slot, s, now)
+}
+
+// restarted reports that the engine began anew between two samples.
+func restarted(old, new *load.Sample) bool {
+	return old.HasStartTime && new.HasStartTime && old.StartTime != new.StartTime ||
+		old.HasPromptToks && new.HasPromptToks && new.PromptTokens < old.PromptTokens
+}
+
+// ask tries the known source, and those after it when the backend answers but
+// has nothing to say there. A backend that does not answer at all is asked
+// once only.
+func (t *target) ask(ctx context.Context, p *Params) (load.Sample, *failure) {
+	for ; ; t.source++ {
+		s, no := t.from(ctx, p, t.source)
+		if no == nil || !no.elsewhere() || t.source == sourceModels {
+			return s, no
+		}
+		t.note(no)
+	}
+}
+
+// elsewhere reports that the backend lives but has nothing understood here.
+func (f *failure) elsewhere() bool {
+	switch f.reason {
+	case ReasonGarbage, ReasonTooLarge, ReasonRedirect:
+		return true
+	case ReasonStatus:
+		return f.status < 500 || f.status == http.StatusNotImplemented
+	}
+	return false
+}
+
+func (t *target) from(ctx context.Context, p *Params, from source) (load.Sample, *failure) {
+	r := t.requests[from]
+	switch from {
+	case sourceHealth:
+		return load.Sample{}, t.fetch.get(ctx, p, r, discard)
+	case sourceModels:
+		_, no := t.fetch.models(ctx, p, r)
+		return load.Sample{}, no
+	}
+	t.parser.reset(t.Engine, t.Models)
+	if no := t.fetch.metrics(ctx, p, r, &t.parser); no != nil {
+		return load.Sample{}, no
+	}
+	s, err := t.parser.sample()
+	if err != nil {
+		return load.Sample{}, &failure{reason: ReasonGarbage, err: err}
+	}
+	return s, nil
+}
+
+// learn asks for the served models and tells the sink when they changed. A
+// failure leaves what was known; it is tried again with the next poll, or with
+// the next refresh when the backend says that it has no list for us.
+func (t *target) learn(ctx context.Context, p *Params) {
+	names, no := t.fetch.models(ctx, p, t.requests[sourceModels])
+	if no != nil {
+		t.note(no)
+		t.learned = no.elsewhere() && no.reason != ReasonGarbage
+		return
+	}
+	t.learned = true
+	if ctx.Err() != nil || slices.Equal(names, t.known) {
+		return
+	}
+	t.known = names
+	t.mu.Lock()
+	t.status.Models = names
+	t.mu.Unlock()
+	t.poller.sink.SetModels(t.Slot, slices.Clone(names))
+}
+
+// note records a request that brought nothing.
+func (t *target) note(no *failure) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.status.Errors[no.reason]++
+	t.status.Last = no.String()
+}
+
+// count records a poll.
+func (t *target) count(no *failure) {
+	if no != nil {
+		t.note(no)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.status.Polls++
+	if no != nil {
+		t.status.Failures++
+		t.status.Failing++
+		return
+	}
+	t.status.Failing = 0
+	t.status.Source = sourceNames[t.source]
+	if t.source == sourceMetrics {
+		t.status.Engine = t.parser.engine
+	}
+}

@@ -1,0 +1,209 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Backend is where requests can be sent.
+type Backend struct {
+	Name string
+	URL  string      // http or https; a path is put before every request's path
+	TLS  *tls.Config // for https; nil = the system's roots
+}
+
+const (
+	// idleBackendConn is how long a connection to a backend is kept. Uvicorn
+	// closes idle connections after 5 s: ours must be gone before that, or a
+	// request meets a connection that is just being closed.
+	idleBackendConn = 4 * time.Second
+	// maxResponseHead bounds the head of a backend's answer.
+	maxResponseHead = 1 << 20
+)
+
+// backend is a Backend in use. It outlives its removal for as long as requests
+// that were sent to it run.
+type backend struct {
+	slot      int
+	name      string
+	base      *url.URL
+	transport *http.Transport
+}
+
+// newBackend checks the URL and makes the transport.
+func newBackend(slot int, b Backend, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*backend, error) {
+	u, err := url.Parse(b.URL)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: url: %w", b.Name, err)
+	}
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("backend %s: url %q: scheme is neither http nor https", b.Name, b.URL)
+	case u.Host == "":
+		return nil, fmt.Errorf("backend %s: url %q: no host", b.Name, b.URL)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("backend %s: url %q: only scheme, host, port and path are used", b.Name, b.URL)
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.RawPath = strings.TrimRight(u.RawPath, "/")
+	t := &http.Transport{
+		DialContext:            dial,
+		TLSClientConfig:        b.TLS.Clone(),
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxIdleConnsPerHost:    1 << 20, // a connection is kept for each concurrent request
+		IdleConnTimeout:        idleBackendConn,
+		DisableCompression:     true, // a body is passed on as it comes
+		MaxResponseHeaderBytes: maxResponseHead,
+		Protocols:              new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	return &backend{slot: slot, name: b.Name, base: u, transport: t}, nil
+}
+
+// target returns the URL of a request on this backend, its path spelled as the
+// client spelled it.
+func (b *backend) target(in *url.URL) *url.URL {
+	u := &url.URL{
+		Scheme:     b.base.Scheme,
+		Host:       b.base.Host,
+		Path:       in.Path,
+		RawPath:    in.RawPath,
+		RawQuery:   in.RawQuery,
+		ForceQuery: in.ForceQuery,
+	}
+	if b.base.Path != "" {
+		u.RawPath = b.base.EscapedPath() + in.EscapedPath()
+		u.Path = b.base.Path + in.Path
+	}
+	return u
+}
+
+// backendConn counts what is written to a backend, which decides whether a
+// request may be sent again, and writes a body from its buffer in one call.
+// It hides every other method of the connection, ReadFrom above all: splice(2)
+// does not work on a socket that the kernel splice has claimed.
+type backendConn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+// Write writes and counts. The count runs ahead of the write: a backend may
+// answer before Write returns, and must not be taken for one that got nothing.
+func (c *backendConn) Write(p []byte) (int, error) {
+	c.written.Add(int64(len(p)))
+	n, err := c.Conn.Write(p)
+	c.written.Add(int64(n - len(p)))
+	return n, err
+}
+
+// ReadFrom is called by the transport with the request's body.
+func (c *backendConn) ReadFrom(r io.Reader) (int64, error) {
+	if l, ok := r.(*io.LimitedReader); ok {
+		if body, ok := l.R.(*bodyReader); ok {
+			n, err := body.writeTo(c, l.N)
+			l.N -= n
+			return n, err
+		}
+	}
+	return io.Copy(writeOnly{c}, r)
+}
+
+// writeOnly hides ReadFrom from io.Copy.
+type writeOnly struct{ io.Writer }
+
+// inner unwraps what httptrace reports: the counting connection, and the one
+// that Splicer.Begin is to see.
+func inner(c net.Conn) (counted *backendConn, spliceable net.Conn) {
+	if b, ok := c.(*backendConn); ok {
+		return b, b.Conn
+	}
+	if t, ok := c.(*tls.Conn); ok {
+		if b, ok := t.NetConn().(*backendConn); ok {
+			return b, c
+		}
+	}
+	return nil, c
+}
+
+// AddBackend makes a backend reachable under its slot. The slot must be free.
+func (p *Proxy) AddBackend(slot int, spec Backend) error {
+	if slot < 0 {
+		return errors.New("backend slot is negative")
+	}
+	b, err := newBackend(slot, spec, p.dialer(slot))
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := *p.backends.Load()
+	if slot < len(old) && old[slot] != nil {
+		return fmt.Errorf("backend %s: slot %d is taken by %s", spec.Name, slot, old[slot].name)
+	}
+	next := make([]*backend, max(len(old), slot+1))
+	copy(next, old)
+	next[slot] = b
+	p.backends.Store(&next)
+	return nil
+}
+
+// RemoveBackend takes a backend away: nothing new is sent to it, its idle
+// connections are closed, requests that run on it finish. Remove it from the
+// Fleet first. Unknown slots are ignored.
+func (p *Proxy) RemoveBackend(slot int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := *p.backends.Load()
+	if slot < 0 || slot >= len(old) || old[slot] == nil {
+		return
+	}
+	next := make([]*backend, len(old))
+	copy(next, old)
+	next[slot] = nil
+	p.backends.Store(&next)
+	old[slot].transport.CloseIdleConnections()
+}
+
+// backend returns what a slot holds, or nil.
+func (p *Proxy) backend(slot int) *backend {
+	all := *p.backends.Load()
+	if slot < 0 || slot >= len(all) {
+		return nil
+	}
+	return all[slot]
+}
+
+// anyBackend tells whether there is one at all.
+func (p *Proxy) anyBackend() bool {
+	for _, b := range *p.backends.Load() {
+		if b != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// dialer returns a transport's DialContext for a slot.
+func (p *Proxy) dialer(slot int) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if d := p.params.Load().Timeouts.Connect; d > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, d)
+			defer cancel()
+		}
+		c, err := p.splicer.DialBackend(ctx, network, addr, uint32(slot))
+		if err != nil {
+			return nil, err
+		}
+		return &backendConn{Conn: c}, nil
+	}
+}

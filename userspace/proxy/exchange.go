@@ -1,0 +1,375 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/key"
+)
+
+// exchange is one request on its way through. It lives in the handler's
+// goroutine; what a transport's goroutines touch is atomic.
+type exchange struct {
+	p      *Proxy
+	w      http.ResponseWriter
+	r      *http.Request
+	rc     *http.ResponseController
+	params *Params
+
+	began  decide.Instant // head read
+	ready  decide.Instant // request read: the choice can begin
+	api    key.API
+	prompt *key.Prompt
+	path   string // escaped path to send; empty = as it came
+	id     string // X-Request-Id, the client's or made here
+
+	whole  bool                   // the client's body has been read to its end
+	body   atomic.Pointer[buffer] // nil: none, streamed, or not needed any more
+	length int64                  // of the body to send; -1 = chunked
+	stream *streamedBody          // not nil: the body is passed on as it comes
+
+	pin    PinRequest
+	pinned int
+	site   string // that is preferred; empty = none
+
+	ticket  decide.Ticket
+	decided decide.Decision
+	wrote   atomic.Int64 // instant at which the request was written; 0 = not yet
+
+	sum Summary
+}
+
+// verdict is how a handler leaves its client.
+type verdict uint8
+
+const (
+	answered verdict = iota // a whole answer has been written, or a refusal
+	broken                  // the client must see that it is not whole
+)
+
+// ServeHTTP serves one request. It panics with http.ErrAbortHandler, as the
+// server expects, when the client must not take what it got for a whole answer.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.active.Add(1)
+	defer p.active.Add(-1)
+	x := exchange{
+		p: p, w: w, r: r,
+		rc:     http.NewResponseController(w),
+		params: p.params.Load(),
+		began:  p.clock(),
+		pinned: -1,
+	}
+	if x.id = r.Header.Get(requestIDHeader); x.id == "" {
+		x.id = newRequestID()
+	}
+	x.prompt = p.prompts.Get().(*key.Prompt)
+	defer x.finish()
+	x.sum.Abort = AbortHandler // unless serve returns
+	v := x.serve()
+	if v == broken {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// finish settles what is left, on every way out.
+func (x *exchange) finish() {
+	now := x.p.clock()
+	x.ticket.Done(now)
+	x.dropBody()
+	x.p.prompts.Put(x.prompt)
+	if wrote := decide.Instant(x.wrote.Load()); wrote > 0 {
+		x.sum.Route = wrote - x.ready
+	}
+	x.sum.Took = now - x.began
+	x.p.recorder.Finished(x.sum)
+}
+
+// dropBody lets go of the body in memory. The first call counts.
+func (x *exchange) dropBody() {
+	if b := x.body.Swap(nil); b != nil {
+		b.release()
+	}
+}
+
+func (x *exchange) serve() verdict {
+	x.sum.Abort = AbortNone
+	if why := x.admit(); why != RefusalNone {
+		return x.refuse(why, "")
+	}
+	if why, err := x.read(); why != RefusalNone {
+		return x.refuseBody(why, err)
+	}
+	x.ready = x.p.clock()
+	if why, detail := x.pinning(); why != RefusalNone {
+		return x.refuse(why, detail)
+	}
+	a, why := x.send()
+	if a == nil {
+		return x.failed(why)
+	}
+	defer a.close()
+	return x.relay(a)
+}
+
+// admit checks what can be refused before the body is read.
+func (x *exchange) admit() Refusal {
+	switch {
+	case x.r.Method == http.MethodConnect:
+		return RefusalUpgrade
+	case namedIn(x.r.Header["Connection"], "Upgrade") && namedIn(x.r.Header["Upgrade"], "websocket"):
+		return RefusalUpgrade // other protocols are an offer that may be ignored: h2c, TLS
+	case !x.params.allows(x.r.URL.EscapedPath()):
+		return RefusalPath
+	}
+	if x.r.Method == http.MethodPost {
+		x.api = key.ParsePath(x.r.URL.Path)
+	}
+	return RefusalNone
+}
+
+// read takes the body into memory where it says something about the way: on the
+// four prompt APIs, and wherever it is JSON, which may name a model. Any other
+// body is passed on as it comes.
+func (x *exchange) read() (Refusal, error) {
+	if x.r.Body == nil || x.r.Body == http.NoBody || x.r.ContentLength == 0 {
+		x.whole = true
+		x.readPrompt(nil)
+		return RefusalNone, nil
+	}
+	src := &timedBody{x: x, src: x.r.Body, begun: time.Now()}
+	if x.api == key.APIUnknown && !jsonBody(x.r.Header) {
+		if x.r.ContentLength > x.params.MaxBodyBytes {
+			return RefusalTooLarge, nil
+		}
+		x.stream = &streamedBody{src: src, left: x.params.MaxBodyBytes}
+		x.length = x.r.ContentLength
+		// The answer may begin while the body is still coming.
+		_ = x.rc.EnableFullDuplex() // not supported only outside a server
+		x.readPrompt(nil)
+		return RefusalNone, nil
+	}
+	b, err := x.p.bodies.fill(src, x.r.ContentLength, x.params.MaxBodyBytes, x.params.BodyMemory)
+	if err != nil {
+		return bodyRefusal(err), err
+	}
+	src.done()
+	x.whole = true
+	x.body.Store(b)
+	x.length = int64(b.n)
+	if len(x.r.Trailer) > 0 {
+		x.length = -1 // only a chunked body has trailers
+	}
+	if encoded(x.r.Header) {
+		x.readPrompt(nil)
+		x.prompt.Reason = key.ReasonEncoding
+	} else {
+		x.readPrompt(b.bytes())
+	}
+	return RefusalNone, nil
+}
+
+// readPrompt fills x.prompt from a body, or empties it.
+func (x *exchange) readPrompt(body []byte) {
+	if body == nil && x.api == key.APIUnknown {
+		*x.prompt = key.Prompt{Keys: x.prompt.Keys[:0], Reason: key.ReasonPath}
+		return
+	}
+	x.p.hasher.Load().Read(x.api, body, x.prompt)
+}
+
+// bodyRefusal names what went wrong while a body was read.
+func bodyRefusal(err error) Refusal {
+	switch {
+	case errors.Is(err, errTooLarge):
+		return RefusalTooLarge
+	case errors.Is(err, errMemory):
+		return RefusalMemory
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return RefusalSlowBody
+	}
+	return RefusalBadBody
+}
+
+// jsonBody tells whether a body may be JSON: it says so, or says nothing.
+func jsonBody(h http.Header) bool {
+	t := h.Get("Content-Type")
+	if t == "" || t == "application/json" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(t)
+	if err != nil {
+		return false
+	}
+	return media == "application/json" || strings.HasSuffix(media, "+json")
+}
+
+// encoded tells whether a body is compressed or otherwise encoded.
+func encoded(h http.Header) bool {
+	for _, v := range h["Content-Encoding"] {
+		if v != "" && !strings.EqualFold(v, "identity") {
+			return true
+		}
+	}
+	return false
+}
+
+// pinning asks the Pinner, and carries out what it says.
+func (x *exchange) pinning() (Refusal, string) {
+	x.pin = PinRequest{Method: x.r.Method, Path: x.r.URL.EscapedPath(), API: x.api, Prompt: x.prompt}
+	b := x.body.Load()
+	if b != nil {
+		x.pin.Body = b.bytes()
+	}
+	a := x.p.pinner.Request(x.pin)
+	if a.Refuse != RefusalNone {
+		return a.Refuse, a.Detail
+	}
+	x.pinned, x.path, x.site = a.Slot, a.Path, a.Site
+	if len(a.Edits) > 0 && b != nil {
+		edited, err := x.p.bodies.edited(b, a.Edits, x.params.BodyMemory)
+		if err != nil {
+			return bodyRefusal(err), ""
+		}
+		x.body.Store(edited)
+		b.release()
+		if x.length >= 0 {
+			x.length = int64(edited.n)
+		}
+	}
+	x.pin.Body = nil // the buffer may go back to its pool from here on
+	return RefusalNone, ""
+}
+
+// timedBody reads a client's body with a limit on its patience: on the wait for
+// the next bytes, and on the time for all of them.
+type timedBody struct {
+	x     *exchange
+	src   io.Reader
+	begun time.Time
+	n     int64
+	until atomic.Int64 // deadline of the current read in Unix nanoseconds; 0 = none
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	wait := b.x.params.Timeouts.Body
+	now := time.Now()
+	next, all := now.Add(wait), b.begun.Add(wait+time.Duration(b.n/bodyRate)*time.Second)
+	if all.Before(next) {
+		next = all
+	}
+	b.until.Store(next.UnixNano())
+	_ = b.x.rc.SetReadDeadline(next) // not supported only outside a server
+	n, err := b.src.Read(p)
+	b.n += int64(n)
+	return n, err
+}
+
+// done takes the limit away again: what the server reads next is the client's
+// going away.
+func (b *timedBody) done() {
+	b.until.Store(0)
+	_ = b.x.rc.SetReadDeadline(time.Time{})
+}
+
+// late tells whether the patience has run out. A read that fails for that reason
+// cancels the request's context, as if the client had gone.
+func (b *timedBody) late() bool {
+	until := b.until.Load()
+	return until > 0 && time.Now().UnixNano() >= until
+}
+
+// streamedBody passes a client's body on as it comes. It remembers whether a
+// transport has begun to read it, and why reading failed.
+type streamedBody struct {
+	src     *timedBody
+	left    int64
+	touched atomic.Bool
+	failed  atomic.Pointer[error]
+}
+
+func (b *streamedBody) Read(p []byte) (int, error) {
+	b.touched.Store(true)
+	if b.left < int64(len(p)) {
+		p = p[:b.left+1] // one more, to see that there is one
+	}
+	n, err := b.src.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		err = errTooLarge
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		b.src.done()
+	case err != nil:
+		b.failed.Store(&err)
+	}
+	return n, err
+}
+
+// Close does nothing: the server closes the body.
+func (b *streamedBody) Close() error { return nil }
+
+// failed answers a request that got no answer.
+func (x *exchange) failed(why failure) verdict {
+	if why.abort != AbortNone {
+		x.sum.Abort = why.abort
+		return broken
+	}
+	if why.err != nil {
+		x.p.log.Debug("request failed", "id", x.id, "backend", x.sum.Backend, "reason", why.refusal.String(), "error", why.err)
+	}
+	return x.refuse(why.refusal, why.detail)
+}
+
+// refuseBody answers a request whose body could not be read.
+func (x *exchange) refuseBody(why Refusal, err error) verdict {
+	if why == RefusalBadBody && x.r.Context().Err() != nil {
+		x.sum.Abort = AbortClient // it may have closed its half only: answer all the same
+	}
+	if err != nil {
+		x.p.log.Debug("request body", "reason", why.String(), "error", err)
+	}
+	return x.refuse(why, "")
+}
+
+const (
+	// lingerBytes and lingerTime bound how much of a refused body is read and
+	// thrown away, so that the client gets to read the answer instead of a reset.
+	lingerBytes = 256 << 20
+	lingerTime  = 5 * time.Second
+	lingerShort = 100 * time.Millisecond
+)
+
+// refuse answers with an error of the agent's own.
+func (x *exchange) refuse(why Refusal, detail string) verdict {
+	x.sum.Refusal, x.sum.Code = why, why.Status()
+	unread := !x.whole && x.r.Body != nil && x.r.Body != http.NoBody && x.r.ContentLength != 0
+	if unread {
+		_ = x.rc.EnableFullDuplex() // or the server would read some of it before it answers
+		x.w.Header().Set("Connection", "close")
+	}
+	x.w.Header().Set(requestIDHeader, x.id)
+	writeRefusal(x.w, x.r, x.api, why, detail)
+	if unread && x.rc.Flush() == nil {
+		x.linger(why)
+	}
+	return answered
+}
+
+// linger reads on for a while. A client that waits for 100 Continue, or sends
+// nothing anyway, is only given a moment to close.
+func (x *exchange) linger(why Refusal) {
+	if why == RefusalSlowBody || x.r.Header.Get("Expect") != "" {
+		_ = x.rc.SetReadDeadline(time.Now().Add(lingerShort)) // for the server, which reads as well
+		return
+	}
+	_ = x.rc.SetReadDeadline(time.Now().Add(lingerTime))
+	// The reader of this limit tells the server to close its half first.
+	_, _ = io.Copy(io.Discard, http.MaxBytesReader(x.w, x.r.Body, lingerBytes))
+}

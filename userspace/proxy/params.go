@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Params are the settings of a Proxy. The zero value is not usable: start from
+// Default. Every field may be changed while running, through SetParams; it then
+// counts for requests that begin later.
+type Params struct {
+	Site         string   // named in errors only
+	MaxBodyBytes int64    // a longer request body is refused with 413
+	BodyMemory   int64    // bytes of all request bodies held at once; beyond it 503
+	AllowedPaths []string // exact escaped paths; empty = every path
+	Timeouts     Timeouts
+	// DebugHeaders adds x-tautline-backend and x-tautline-outcome to answers.
+	DebugHeaders bool
+}
+
+// Timeouts bound the waits of a request. 0 means no limit, except for those that
+// guard against clients which send slowly: these must be positive.
+type Timeouts struct {
+	Connect      time.Duration // a backend's TCP (and TLS) handshake
+	ResponseHead time.Duration // request written to the head of the answer: 504
+	Idle         time.Duration // between two reads of an answer, or one write to a client that does not read
+	Header       time.Duration // a client's request head; fixed when the Proxy is made
+	Body         time.Duration // between two reads of a client's request body: 408
+	KeepAlive    time.Duration // an idle client connection; fixed when the Proxy is made
+}
+
+// bodyRate is the slowest request body that is let through over a longer time,
+// in bytes a second. Slower than that is an attack or a dead link.
+const bodyRate = 1024
+
+// Default returns the documented defaults.
+func Default() Params {
+	return Params{
+		Site:         "local",
+		MaxBodyBytes: 64 << 20,
+		BodyMemory:   1 << 30,
+		Timeouts: Timeouts{
+			Connect:   2 * time.Second,
+			Header:    10 * time.Second,
+			Body:      30 * time.Second,
+			KeepAlive: 75 * time.Second,
+		},
+	}
+}
+
+// Validate reports every setting that cannot work, joined into one error.
+func (p Params) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if p.MaxBodyBytes <= 0 {
+		bad("max_body_bytes: %d is not positive", p.MaxBodyBytes)
+	}
+	if p.BodyMemory < p.MaxBodyBytes {
+		bad("body memory: %d bytes hold no body of max_body_bytes %d", p.BodyMemory, p.MaxBodyBytes)
+	}
+	for _, path := range p.AllowedPaths {
+		if !strings.HasPrefix(path, "/") {
+			bad("allowed_paths: %q does not begin with a slash", path)
+		}
+	}
+	t := p.Timeouts
+	for _, d := range []struct {
+		name     string
+		value    time.Duration
+		positive bool
+	}{
+		{"connect", t.Connect, false},
+		{"response_head", t.ResponseHead, false},
+		{"idle", t.Idle, false},
+		{"header", t.Header, true},
+		{"body", t.Body, true},
+		{"keep_alive", t.KeepAlive, true},
+	} {
+		switch {
+		case d.value < 0:
+			bad("timeouts.%s: %s is negative", d.name, d.value)
+		case d.positive && d.value == 0:
+			bad("timeouts.%s: must not be 0", d.name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// allows tells whether a request for this escaped path may go on. The compare is
+// exact, so that no other spelling of a path gets around it.
+func (p *Params) allows(escaped string) bool {
+	if len(p.AllowedPaths) == 0 {
+		return true
+	}
+	for _, path := range p.AllowedPaths {
+		if path == escaped {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,289 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tautline/tautline/userspace/key"
+)
+
+// relay passes a backend's answer on to the client.
+func (x *exchange) relay(a *attempt) verdict {
+	resp := a.resp
+	x.sum.Code = resp.StatusCode
+	x.judge(a)
+	rw := x.p.pinner.Response(a.backend.name, x.pin, resp.StatusCode, resp.Header)
+	x.writeHead(a, rw != nil)
+	if resp.Body == http.NoBody || x.r.Method == http.MethodHead {
+		return answered
+	}
+	c := x.newCopying(a, rw)
+	defer c.release()
+	if c.flush {
+		// The head must be out before the kernel may send anything after it.
+		if x.rc.Flush() != nil {
+			c.spliced.Abort()
+			return x.clientGone()
+		}
+	}
+	return c.run()
+}
+
+// judge tells the accounts what the status says about the backend.
+func (x *exchange) judge(a *attempt) {
+	now, code := x.p.clock(), a.resp.StatusCode
+	switch {
+	case code >= 200 && code < 300:
+		x.ticket.Confirm(now)
+	case code == http.StatusTooManyRequests || code >= 500:
+		x.ticket.Refused(now)
+	default:
+		x.ticket.Withdraw(now)
+	}
+	if x.p.backend(a.backend.slot) == a.backend {
+		x.p.router.Status(a.backend.slot, code, now)
+	}
+}
+
+// writeHead writes the response's head.
+func (x *exchange) writeHead(a *attempt, rewritten bool) {
+	h := x.w.Header()
+	copyHeader(h, a.resp.Header)
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // or the server would guess one
+	}
+	if rewritten {
+		delete(h, "Content-Length") // the length is known only at the end
+	}
+	if _, ok := h[requestIDHeader]; !ok {
+		h[requestIDHeader] = []string{x.id}
+	}
+	if x.params.DebugHeaders {
+		h["X-Tautline-Backend"] = []string{a.backend.name}
+		h["X-Tautline-Outcome"] = []string{x.decided.Outcome.String()}
+	}
+	if x.r.ProtoAtLeast(1, 1) {
+		for k := range a.resp.Trailer {
+			h["Trailer"] = append(h["Trailer"], k)
+		}
+	}
+	x.w.WriteHeader(a.resp.StatusCode)
+}
+
+// clientGone notes that the client went away.
+func (x *exchange) clientGone() verdict {
+	x.sum.Abort = AbortClient
+	if errors.Is(context.Cause(x.r.Context()), errDrain) {
+		x.sum.Abort = AbortDrain
+	}
+	return broken
+}
+
+// copying is the copy loop of one response body.
+type copying struct {
+	x       *exchange
+	a       *attempt
+	body    io.Reader
+	buf     *[]byte
+	rw      Rewriter // nil: byte for byte
+	out     []byte   // what rw made; reused
+	flush   bool     // flush after every write
+	first   firstToken
+	token   bool         // the first token has been relayed
+	window  *usageWindow // nil: no usage to look for
+	spliced SplicedResponse
+	sent    int64 // body bytes written to the client
+	idle    time.Duration
+	stop    func() bool // takes the wake-up of a blocked write away
+}
+
+func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
+	resp := a.resp
+	events := eventStream(resp.Header)
+	c := &copying{
+		x: x, a: a, rw: rw,
+		body:  resp.Body,
+		buf:   x.p.reads.Get().(*[]byte),
+		flush: events || resp.ContentLength < 0,
+		idle:  x.params.Timeouts.Idle,
+	}
+	plain := !encoded(resp.Header)
+	switch {
+	case events && plain && x.api == key.APIResponses:
+		c.first.sign = signDelta
+	case events && plain:
+		c.first.sign = signData
+	case events, resp.ContentLength < 0 && x.prompt.Stream:
+		c.first.sign = signBytes
+	}
+	if x.api != key.APIUnknown && plain && resp.StatusCode < 300 {
+		c.window = x.p.windows.Get().(*usageWindow)
+		c.window.reset()
+	}
+	c.spliced = x.p.splicer.Begin(clientConn(x.r), a.conn, ResponseInfo{
+		Backend:        uint32(a.backend.slot),
+		ClientHTTP11:   x.r.ProtoAtLeast(1, 1),
+		ClientTLS:      x.r.TLS != nil,
+		BackendChunked: chunked(resp),
+		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
+		Rewritten:      rw != nil,
+	})
+	// A client that has gone, or a drain that is over, ends a write that hangs.
+	c.stop = context.AfterFunc(x.r.Context(), func() { _ = x.rc.SetWriteDeadline(time.Unix(1, 0)) })
+	return c
+}
+
+// release gives back what was borrowed.
+func (c *copying) release() {
+	c.stop()
+	c.x.p.reads.Put(c.buf)
+	if c.window != nil {
+		c.x.p.windows.Put(c.window)
+	}
+}
+
+func eventStream(h http.Header) bool {
+	return strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream")
+}
+
+func chunked(resp *http.Response) bool {
+	return len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked"
+}
+
+// run copies until the body's end. Each read is written, and flushed where the
+// answer streams, before the next one.
+func (c *copying) run() verdict {
+	buf := *c.buf
+	for {
+		if c.token && c.flush {
+			c.spliced.Flushed(c.sent)
+		}
+		if c.idle > 0 {
+			c.a.timer.Reset(c.idle)
+		}
+		n, err := c.body.Read(buf)
+		if n > 0 && !c.pass(buf[:n]) {
+			c.spliced.Abort()
+			return c.x.clientGone()
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return c.end()
+		default:
+			return c.cut(err)
+		}
+	}
+}
+
+// pass writes what was read. It returns false when the client is gone.
+func (c *copying) pass(p []byte) bool {
+	x := c.x
+	seen := !c.token && c.first.see(p)
+	if c.window != nil {
+		c.window.see(p)
+	}
+	if c.rw != nil {
+		c.out = c.rw.Rewrite(c.out[:0], p)
+		p = c.out
+	}
+	ok := c.write(p)
+	if seen {
+		c.token = true
+		now := x.p.clock()
+		x.ticket.FirstToken(now)
+		x.p.recorder.FirstToken(c.a.backend.name, now-x.began)
+	}
+	return ok
+}
+
+// write writes, and flushes where the answer streams.
+func (c *copying) write(p []byte) bool {
+	if len(p) == 0 {
+		return true
+	}
+	if c.idle > 0 {
+		_ = c.x.rc.SetWriteDeadline(time.Now().Add(c.idle)) // not supported only outside a server
+	}
+	n, err := c.x.w.Write(p)
+	c.sent += int64(n)
+	if err == nil && c.flush {
+		err = c.x.rc.Flush()
+	}
+	return err == nil
+}
+
+// end finishes a body that was read to its end.
+func (c *copying) end() verdict {
+	x := c.x
+	if c.rw != nil && !c.write(c.rw.Finish(c.out[:0])) {
+		c.spliced.Abort()
+		return x.clientGone()
+	}
+	if err := c.spliced.End(); err != nil {
+		x.p.log.Warn("spliced response is damaged: connections closed", "id", x.id, "backend", c.a.backend.name, "error", err)
+		x.sum.Abort = AbortSplice
+		reset(clientConn(x.r))
+		_ = c.a.conn.Close() // may be closed already
+		return broken
+	}
+	if c.window != nil {
+		if u, ok := c.window.usage(); ok {
+			x.ticket.Usage(u.prompt, u.cached, u.completion)
+		}
+	}
+	c.trailers()
+	if c.idle > 0 {
+		_ = x.rc.SetWriteDeadline(time.Time{}) // the next answer on this connection has its own
+	}
+	return answered
+}
+
+// trailers passes on what came after the body, announced or not.
+func (c *copying) trailers() {
+	if !c.x.r.ProtoAtLeast(1, 1) {
+		return
+	}
+	h := c.x.w.Header()
+	for k, vv := range c.a.resp.Trailer {
+		if !namedIn(h["Trailer"], k) {
+			k = http.TrailerPrefix + k
+		}
+		h[k] = vv
+	}
+}
+
+// cut ends a body that broke off. The client must see that it is not whole.
+func (c *copying) cut(err error) verdict {
+	x := c.x
+	c.spliced.Abort()
+	if x.r.Context().Err() != nil {
+		return x.clientGone()
+	}
+	x.sum.Abort = AbortBackend
+	x.p.log.Info("backend broke off", "id", x.id, "backend", c.a.backend.name, "bytes", c.sent, "error", err)
+	if !x.r.ProtoAtLeast(1, 1) {
+		reset(clientConn(x.r)) // the end of the connection alone would look like the end of the body
+	}
+	return broken
+}
+
+// reset makes the close of a connection a reset.
+func reset(c net.Conn) {
+	for c != nil {
+		switch t := c.(type) {
+		case interface{ SetLinger(int) error }:
+			_ = t.SetLinger(0) // a connection that is closed already needs none
+			return
+		case interface{ NetConn() net.Conn }:
+			c = t.NetConn()
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/key"
+)
+
+// Causes with which an attempt's context is cancelled.
+var (
+	errHeadTimeout = errors.New("no response head in time")
+	errIdle        = errors.New("response stood still for too long")
+)
+
+// failure says why there is no answer from a backend. Exactly one of refusal and
+// abort is set.
+type failure struct {
+	refusal Refusal
+	abort   Abort
+	detail  string
+	err     error
+	retry   Retry // not RetryNone: nothing reached the backend
+}
+
+// attempt is one try to have a backend answer.
+type attempt struct {
+	x       *exchange
+	backend *backend
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	resp    *http.Response
+	timer   *time.Timer // head timeout, then idle timeout; nil when there is neither
+
+	asked   bool         // the transport began to look for a connection
+	conn    net.Conn     // what Splicer.Begin is to see
+	counted *backendConn // nil: there was no connection
+	reused  bool
+	before  int64 // bytes written to the connection before this request
+
+	headDone atomic.Bool
+
+	mu      sync.Mutex // guards the client's header against a late 1xx
+	settled bool       // RoundTrip has returned
+}
+
+// send chooses a backend and sends the request; once more if nothing reached the
+// first one. On success the attempt's response is the caller's to relay.
+func (x *exchange) send() (*attempt, failure) {
+	header := requestHeader(x.r, x.id)
+	if x.p.pinner.Readable(x.pin) {
+		delete(header, "Accept-Encoding")
+	}
+	req := decide.Request{
+		Model:  x.prompt.Model,
+		Keys:   x.prompt.Keys,
+		Bytes:  x.promptBytes(),
+		Stream: x.prompt.Stream,
+		Reason: x.prompt.Reason,
+		Site:   x.site,
+		Pinned: x.pinned,
+	}
+	var last failure
+	for {
+		x.ticket, x.decided = x.p.router.Route(req, x.p.clock())
+		x.p.recorder.Decided(x.decided)
+		if x.decided.Slot < 0 {
+			if x.sum.Retry != RetryNone {
+				return nil, last // nobody else is left to try
+			}
+			return nil, x.noBackend()
+		}
+		a, why := x.try(header)
+		if a != nil {
+			return a, failure{}
+		}
+		x.ticket.Withdraw(x.p.clock())
+		if why.retry == RetryNone || x.sum.Retry != RetryNone {
+			return nil, why
+		}
+		x.sum.Retry, last = why.retry, why
+		req.Tried = []int{x.decided.Slot}
+		req.Moves = x.ticket // the reservation goes along, in one step
+	}
+}
+
+// promptBytes estimates the prompt where its bytes could not be told: the body is
+// an upper bound.
+func (x *exchange) promptBytes() int {
+	if x.prompt.Bytes == 0 && x.api != key.APIUnknown {
+		if b := x.body.Load(); b != nil {
+			return b.n
+		}
+	}
+	return x.prompt.Bytes
+}
+
+// noBackend turns a decision for nobody into a refusal.
+func (x *exchange) noBackend() failure {
+	switch x.decided.Reason {
+	case decide.ReasonPinGone:
+		return failure{refusal: RefusalPinUnknown}
+	case decide.ReasonPinRefused:
+		return failure{refusal: RefusalPinUnavailable}
+	case decide.ReasonUnknownModel:
+		if !x.p.anyBackend() {
+			break // there will be one: not the client's mistake
+		}
+		f := failure{refusal: RefusalNoModel}
+		if m := x.prompt.Model; len(m) <= maxModelEcho {
+			f.detail = "Model: " + m
+		}
+		return f
+	}
+	return failure{refusal: RefusalNoBackend}
+}
+
+// maxModelEcho is the longest model name that an error repeats.
+const maxModelEcho = 256
+
+// try sends the request to the decided backend. A kept connection that turns out
+// to be closed is no fault of the backend: one new connection to it is tried
+// first, with the same reservation.
+func (x *exchange) try(header http.Header) (*attempt, failure) {
+	b := x.p.backend(x.decided.Slot)
+	if b == nil {
+		return nil, failure{refusal: RefusalConnect, retry: RetryRemoved}
+	}
+	x.sum.Backend = b.name
+	a, why := x.attempt(b, header)
+	if why.retry == RetryStale && x.sum.Retry == RetryNone {
+		x.sum.Retry = RetryStale
+		b.transport.CloseIdleConnections() // they are most likely closed as well
+		a, why = x.attempt(b, header)
+	}
+	return a, why
+}
+
+// attempt makes one round trip.
+func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
+	a := &attempt{x: x, backend: b}
+	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
+	if t := &x.params.Timeouts; t.ResponseHead > 0 || t.Idle > 0 {
+		a.timer = time.AfterFunc(maxWait, a.expired)
+	}
+	resp, err := b.transport.RoundTrip(a.request(header))
+	a.mu.Lock()
+	a.settled = true
+	a.mu.Unlock()
+	a.headDone.Store(true)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close()
+		err = errors.New("the backend switched protocols without being asked")
+	}
+	if err != nil {
+		why := a.classify(err)
+		a.cancel(err)
+		a.stopTimer()
+		return nil, why
+	}
+	a.resp = resp
+	return a, failure{}
+}
+
+// maxWait is a timer's time while it has nothing to watch.
+const maxWait = 1 << 62
+
+// expired is what the timer does.
+func (a *attempt) expired() {
+	if a.headDone.Load() {
+		a.cancel(errIdle)
+	} else {
+		a.cancel(errHeadTimeout)
+	}
+}
+
+func (a *attempt) stopTimer() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// close ends the attempt. A connection whose answer was not read to its end is closed.
+func (a *attempt) close() {
+	a.stopTimer()
+	a.cancel(nil)
+	_ = a.resp.Body.Close()
+}
+
+// request builds what is sent.
+func (a *attempt) request(header http.Header) *http.Request {
+	x := a.x
+	u := a.backend.target(x.r.URL)
+	if x.path != "" {
+		sent := &url.URL{RawPath: x.path, RawQuery: x.r.URL.RawQuery, ForceQuery: x.r.URL.ForceQuery}
+		if plain, err := url.PathUnescape(x.path); err == nil {
+			sent.Path = plain
+		} else {
+			sent.Path = x.path
+		}
+		u = a.backend.target(sent)
+	}
+	out := &http.Request{
+		Method:        x.r.Method,
+		URL:           u,
+		Host:          a.backend.base.Host,
+		Header:        header,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		ContentLength: x.length,
+	}
+	if x.length < 0 {
+		out.TransferEncoding = []string{"chunked"}
+		out.Trailer = x.r.Trailer // filled in, at the latest when the body has been read
+	}
+	switch body := x.body.Load(); {
+	case x.stream != nil:
+		out.Body = x.stream
+	case x.length == 0 || body == nil:
+		out.Body = http.NoBody // a POST then says Content-Length: 0
+	default:
+		out.Body = body.reader()
+	}
+	return out.WithContext(httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{
+		GetConn:        func(string) { a.asked = true },
+		GotConn:        a.gotConn,
+		WroteRequest:   a.wroteRequest,
+		Got1xxResponse: a.informational,
+	}))
+}
+
+func (a *attempt) gotConn(info httptrace.GotConnInfo) {
+	a.counted, a.conn = inner(info.Conn)
+	a.reused = info.Reused
+	if a.counted != nil {
+		a.before = a.counted.written.Load()
+	}
+}
+
+// wroteRequest runs in a goroutine of the transport. From here on the request
+// will not be sent again, so its body is not needed any more.
+func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
+	if info.Err != nil {
+		return
+	}
+	a.x.wrote.CompareAndSwap(0, int64(a.x.p.clock()))
+	a.x.dropBody()
+	if t := a.x.params.Timeouts.ResponseHead; t > 0 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if !a.settled {
+			a.timer.Reset(t)
+		}
+	}
+}
+
+// informational passes a 1xx response on, 100 Continue aside: that one was
+// answered when the body was read. It runs in a goroutine of the transport.
+func (a *attempt) informational(code int, header textproto.MIMEHeader) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settled || code == http.StatusContinue || !a.x.r.ProtoAtLeast(1, 1) {
+		return nil
+	}
+	h := a.x.w.Header()
+	copyHeader(h, http.Header(header))
+	a.x.w.WriteHeader(code)
+	clear(h)
+	return nil
+}
+
+// classify finds out what a failed round trip means, and tells the Router.
+func (a *attempt) classify(err error) failure {
+	x := a.x
+	if cause := context.Cause(x.r.Context()); cause != nil {
+		switch {
+		case errors.Is(cause, errDrain):
+			return failure{refusal: RefusalDrain}
+		case x.stream != nil && x.stream.src.late():
+			return failure{refusal: RefusalSlowBody}
+		}
+		return failure{abort: AbortClient}
+	}
+	if x.stream != nil {
+		if read := x.stream.failed.Load(); read != nil {
+			return failure{refusal: bodyRefusal(*read), err: *read}
+		}
+	}
+	now := x.p.clock()
+	here := x.p.backend(a.backend.slot) == a.backend // or the slot may be another's by now
+	switch {
+	case errors.Is(context.Cause(a.ctx), errHeadTimeout):
+		if here {
+			x.p.router.Status(a.backend.slot, http.StatusGatewayTimeout, now)
+		}
+		return failure{refusal: RefusalHeadTimeout, err: err}
+	case !a.asked: // the transport would not even send it
+		return failure{refusal: RefusalBadBody, err: err}
+	case a.counted == nil:
+		if here {
+			x.p.router.ConnectFailed(a.backend.slot, now)
+		}
+		return failure{refusal: RefusalConnect, err: err, retry: x.again(RetryConnect)}
+	case a.reused && a.counted.written.Load() == a.before:
+		return failure{refusal: RefusalConnect, err: err, retry: x.again(RetryStale)}
+	}
+	if a.counted.written.Load() == a.before {
+		if here {
+			x.p.router.ConnectFailed(a.backend.slot, now)
+		}
+		return failure{refusal: RefusalConnect, err: err, retry: x.again(RetryConnect)}
+	}
+	if here {
+		// Not a failed connect, which ejects at once: it may be this request's doing.
+		x.p.router.Status(a.backend.slot, http.StatusBadGateway, now)
+	}
+	return failure{refusal: RefusalProtocol, err: err}
+}
+
+// again allows a retry unless the body is gone.
+func (x *exchange) again(why Retry) Retry {
+	if x.stream != nil && x.stream.touched.Load() {
+		return RetryNone
+	}
+	return why
+}

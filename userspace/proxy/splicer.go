@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+)
+
+// ErrDamaged is what SplicedResponse.End returns when the client did not get
+// exactly what the backend sent.
+var ErrDamaged = errors.New("spliced response is damaged")
+
+// Splicer is what the copy loop needs of the kernel splice. A Splicer may do
+// nothing at all; the data path is the same. All methods may be called
+// concurrently.
+type Splicer interface {
+	// WrapListener sees every client connection first. Identity when off.
+	WrapListener(ln net.Listener) net.Listener
+	// DialBackend opens a connection to the backend with this number. The
+	// connection it returns comes back in Begin.
+	DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error)
+	// Begin is called once for each response, before its head is written. It
+	// never returns nil; a response that cannot be spliced gets a value whose
+	// methods do nothing. The connections are those that the server accepted and
+	// the transport dialled; with TLS on a side that side's is a *tls.Conn.
+	Begin(client, backend net.Conn, r ResponseInfo) SplicedResponse
+}
+
+// ResponseInfo is what decides whether a response can be spliced at all.
+type ResponseInfo struct {
+	Backend        uint32
+	ClientHTTP11   bool // the client spoke HTTP/1.1 and takes chunks
+	ClientTLS      bool
+	BackendChunked bool
+	ClientChunked  bool
+	Rewritten      bool // its bytes are changed on the way: never spliced
+}
+
+// SplicedResponse follows one response. Its methods are called by one goroutine,
+// and exactly one of End and Abort is called, last.
+type SplicedResponse interface {
+	// Flushed says that this many body bytes (chunk framing removed), and the
+	// head, have been written and flushed to the client. It is called from the
+	// first token on, before each read that may block, and may arm the kernel.
+	Flushed(body int64)
+	// End says that the body was read to its end. On ErrDamaged the caller
+	// resets the client's connection, closes the backend's, and writes nothing more.
+	End() error
+	// Abort says that the response ends in any other way.
+	Abort()
+}
+
+// NoSplice is the Splicer that never splices.
+type NoSplice struct{}
+
+// WrapListener returns ln.
+func (NoSplice) WrapListener(ln net.Listener) net.Listener { return ln }
+
+// DialBackend dials plain TCP.
+func (NoSplice) DialBackend(ctx context.Context, network, addr string, _ uint32) (net.Conn, error) {
+	var d net.Dialer
+	d.SetMultipathTCP(false)
+	return d.DialContext(ctx, network, addr)
+}
+
+// Begin returns a SplicedResponse that does nothing.
+func (NoSplice) Begin(net.Conn, net.Conn, ResponseInfo) SplicedResponse { return notSpliced{} }
+
+type notSpliced struct{}
+
+func (notSpliced) Flushed(int64) {}
+func (notSpliced) End() error    { return nil }
+func (notSpliced) Abort()        {}

@@ -1,0 +1,255 @@
+package splice
+
+import (
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tautline/tautline/bpf"
+)
+
+// ResponseInfo is what the proxy knows of a response.
+type ResponseInfo struct {
+	Backend        uint32 // the id that was given to DialBackend
+	ClientHTTP11   bool   // the client speaks HTTP/1.1
+	ClientTLS      bool
+	BackendChunked bool
+	ClientChunked  bool
+	Rewritten      bool // bytes of the body may have to change
+}
+
+// Response is one response on its way. Its methods are called by the goroutine of
+// the copy loop; exactly one of End and Abort ends it, more calls do nothing.
+type Response struct {
+	s *Splicer
+	c *clientConn
+	b *backendConn
+
+	why     Reason // Spliced: may be armed
+	ended   bool
+	armed   bool // at least once
+	at      uint32
+	skip    int // flushes to let pass before the next arm
+	barren  int
+	taken   uint64 // arms taken before the last arm
+	chunks  uint64 // chunks redirected before the last arm
+	started uint64 // bytes redirected on the connection before this response
+}
+
+// Begin begins a response: its head was read from the backend. It never returns
+// nil; where the response cannot be spliced the result only counts why.
+func (s *Splicer) Begin(client, backend net.Conn, info ResponseInfo) *Response {
+	r := &Response{s: s}
+	r.why = r.admit(client, backend, info)
+	return r
+}
+
+func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
+	if r.s.set == nil {
+		return Off
+	}
+	switch {
+	case info.ClientTLS:
+		return ClientTLS
+	case !info.ClientHTTP11:
+		return ClientProtocol
+	case info.Rewritten:
+		return Rewritten
+	case !info.BackendChunked:
+		return BackendFraming
+	case !info.ClientChunked:
+		return ClientFraming
+	}
+	var ok bool
+	if r.c, ok = client.(*clientConn); !ok {
+		return ClientProtocol
+	}
+	if r.b, ok = backend.(*backendConn); !ok {
+		return Unclaimed
+	}
+	f, ok := r.b.flow()
+	if !ok || f.State != bpf.FlowPassing {
+		return Unclaimed
+	}
+	r.started, r.chunks, r.taken = f.Redirected, f.Chunks, f.Arms
+	return Spliced
+}
+
+// Flushed says that body bytes of the decoded body, all that the copy loop has
+// read, have been written and flushed to the client. Call it after the first token
+// and then before each read that may block; it may arm the kernel.
+func (r *Response) Flushed(body int64) {
+	if r.why != Spliced || r.ended {
+		return
+	}
+	if r.skip > 0 {
+		r.skip--
+		return
+	}
+	r.b.mu.Lock()
+	read := r.b.read
+	ready := r.b.frame.boundary() && r.b.frame.body == body
+	lost := r.b.frame.lost()
+	r.b.mu.Unlock()
+	if lost && !r.armed {
+		r.why = Untracked
+		return
+	}
+	if !ready || r.armed && r.at == read {
+		return
+	}
+	if r.armed && !r.fruitful() {
+		return
+	}
+	if why := r.c.join(r.s); why != Spliced {
+		r.fail(why)
+		return
+	}
+	idle, err := r.c.idle(r.s.p.Unread)
+	if err != nil {
+		r.fail(ClientGone)
+		return
+	}
+	if idle {
+		r.arm(read)
+	}
+}
+
+// fail ends the arming of this response. A response that was armed before stays
+// what it is: its splice is over, and its end is checked as ever.
+func (r *Response) fail(why Reason) {
+	if r.armed {
+		r.skip = 1 << 30
+		return
+	}
+	r.why = why
+}
+
+// fruitful looks at what became of the last arm. A server whose messages are never
+// whole chunks is asked less and less often; one that is merely fast, so that bytes
+// are always under way, a little less often.
+func (r *Response) fruitful() bool {
+	f, ok := r.b.flow()
+	if !ok {
+		r.fail(Unclaimed)
+		return false
+	}
+	took, gained := f.Arms != r.taken, f.Chunks != r.chunks
+	r.taken, r.chunks = f.Arms, f.Chunks
+	if gained {
+		r.barren = 0
+		return true
+	}
+	const patience, missed, taken = 2, 3, 8
+	r.barren++
+	if r.barren <= patience {
+		return true
+	}
+	most := missed
+	if took {
+		most = taken
+	}
+	r.skip = 1<<min(r.barren-patience, most) - 1
+	return false
+}
+
+func (r *Response) arm(read uint32) {
+	f, ok := r.b.flow()
+	if !ok {
+		r.fail(Unclaimed)
+		return
+	}
+	r.taken, r.chunks = f.Arms, f.Chunks
+	err := r.s.set.Arm(r.b.key, bpf.Arm{
+		ServerCookie: f.ServerCookie, ClientCookie: r.c.cookie,
+		Position: read, Credit: r.s.p.Credit,
+	})
+	if err != nil {
+		r.fail(TableFull)
+		return
+	}
+	r.armed, r.at = true, read
+}
+
+// End says that the body was read to its end. It compares what the client's socket
+// was given with what it should have been given. nil: finish the response as
+// usual. ErrDamaged: stop, write no terminator.
+func (r *Response) End() error {
+	if r.ended {
+		return nil
+	}
+	r.ended = true
+	if !r.armed {
+		if r.why == Spliced {
+			r.why = NeverArmed
+		}
+		r.count(Ended)
+		return nil
+	}
+	f, ok := r.b.flow()
+	if ok && f.Arms == r.taken {
+		// The last arm was not taken, and must not be in another response.
+		ok = r.s.set.Disarm(r.b.key) == nil
+	}
+	redirected := f.Redirected - r.started
+	if redirected == 0 {
+		r.why = NeverRedirected
+	}
+	r.c.redirected += redirected
+	if ok {
+		ok, _ = r.c.intact()
+	}
+	if !ok {
+		r.why = Spliced
+		r.cut()
+		r.count(Damaged)
+		return ErrDamaged
+	}
+	r.count(Ended)
+	return nil
+}
+
+// Abort says that the response ends in any other way: a side is gone, or damaged.
+// The backend's connection of a response that was armed is closed, so that the
+// engine stops, and its client is cut unless the backend had ended on its own: a
+// chunk may still be on its way there.
+func (r *Response) Abort() {
+	if r.ended {
+		return
+	}
+	r.ended = true
+	if r.armed {
+		r.b.mu.Lock()
+		over := r.b.over
+		r.b.mu.Unlock()
+		if over {
+			_ = r.b.Close()
+		} else {
+			r.cut()
+		}
+	} else if r.why == Spliced {
+		r.why = NeverArmed
+	}
+	r.count(Aborted)
+}
+
+func (r *Response) cut() {
+	_ = r.b.Close()
+	r.c.cut()
+}
+
+func (r *Response) count(res Result) {
+	r.s.counts[res][r.why].Add(1)
+}
+
+// joinReason names the error of adding a client's socket.
+func joinReason(err error) Reason {
+	switch {
+	case err == nil:
+		return Spliced
+	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOMEM):
+		return TableFull
+	}
+	return ClientGone
+}

@@ -1,0 +1,264 @@
+package splice_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/userspace/splice"
+)
+
+// A client that sleeps in a large stream gets every byte: the credit runs out, the
+// agent relays with ordinary back-pressure, and takes up the splice again.
+func TestSlowClient(t *testing.T) {
+	for name, slow := range map[string]func(io.Reader) ([]byte, error){
+		"sleeps once": func(r io.Reader) ([]byte, error) {
+			first := make([]byte, 1000)
+			if _, err := io.ReadFull(r, first); err != nil {
+				return nil, err
+			}
+			time.Sleep(1500 * time.Millisecond)
+			rest, err := io.ReadAll(r)
+			return append(first, rest...), err
+		},
+		"reads in gulps": func(r io.Reader) ([]byte, error) {
+			var all []byte
+			buf := make([]byte, 300_000)
+			for {
+				n, err := io.ReadFull(r, buf)
+				all = append(all, buf[:n]...)
+				if err != nil {
+					if err == io.EOF || err == io.ErrUnexpectedEOF {
+						err = nil
+					}
+					return all, err
+				}
+				time.Sleep(30 * time.Millisecond)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			const n, size = 4000, 1000
+			e := newEngine(t, func(c net.Conn, _ *http.Request) bool {
+				ok := send(c, head)
+				for i := range n {
+					ok = ok && send(c, chunk(token("s", i, size)))
+					if i%20 == 0 {
+						pause()
+					}
+				}
+				return ok && send(c, last)
+			})
+			p := r.dial(t)
+			if err := p.SetReadBuffer(32 << 10); err != nil {
+				t.Fatal(err)
+			}
+			p.ask(t, e, "/")
+			got, err := slow(p.open(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, string(got), tokens("s", n, size))
+			c := r.counts()
+			t.Logf("redirected %d, credit ran out %d, arms %d", c[bpf.Redirected].Events, c[bpf.PassCredit].Events, c[bpf.ArmTaken].Events)
+			if c[bpf.PassCredit].Events == 0 {
+				t.Error("the credit never ran out: the test proves nothing")
+			}
+			if n := r.ended(splice.Ended, splice.Spliced); n != 1 {
+				t.Errorf("%d responses were spliced, want 1", n)
+			}
+		})
+	}
+}
+
+// A client that never reads stops the engine, as without a splice; what is kept for
+// it is bounded, down to chunks of a single byte, whose overhead is all there is.
+func TestNeverReadingClient(t *testing.T) {
+	for _, size := range []int{1, 220, 8000} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			r := newRig(t)
+			stop := make(chan struct{})
+			sent := make(chan int, 1)
+			m := chunk(strings.Repeat("x", size))
+			progress := make(chan int, 1<<16)
+			e := newEngine(t, func(c net.Conn, _ *http.Request) bool {
+				n := 0
+				for ok := send(c, head); ok; n++ {
+					ok = send(c, m)
+					if n < 100 {
+						pause()
+					}
+					select {
+					case progress <- n:
+					default:
+					}
+				}
+				sent <- n
+				return false
+			})
+			defer close(stop)
+			p := r.dial(t)
+			if err := p.SetReadBuffer(16 << 10); err != nil {
+				t.Fatal(err)
+			}
+			p.ask(t, e, "/")
+			if _, err := io.ReadFull(p.open(t), make([]byte, 40*size)); err != nil {
+				t.Fatal(err)
+			}
+			if r.counts()[bpf.Redirected].Events == 0 {
+				t.Fatal("nothing was redirected")
+			}
+			stalled(t, progress)
+			before := r.counts()
+			bytes := uint64(0)
+			for why := bpf.Redirected; why < bpf.ReasonCount; why++ {
+				bytes += before[why].Bytes
+			}
+			// Both sockets' buffers, the agent's, and one credit.
+			if limit := uint64(24 << 20); bytes > limit {
+				t.Errorf("%d bytes are kept for a client that does not read, limit %d", bytes, limit)
+			}
+			most := uint64(splice.Default().Credit)
+			if n := before[bpf.Redirected].Bytes; n > 4*most {
+				t.Errorf("%d bytes were redirected to it, limit %d", n, 4*most)
+			}
+			t.Logf("kept %d bytes, redirected %d", bytes, before[bpf.Redirected].Bytes)
+			p.Close()
+			select {
+			case <-sent:
+			case <-time.After(20 * time.Second):
+				t.Fatal("the engine was not told that the client left")
+			}
+		})
+	}
+}
+
+// stalled returns when the sender has made no step for a while.
+func stalled(t *testing.T, progress <-chan int) {
+	t.Helper()
+	end := time.After(30 * time.Second)
+	for {
+		select {
+		case <-progress:
+		case <-time.After(700 * time.Millisecond):
+			return
+		case <-end:
+			t.Fatal("the engine never stops sending")
+		}
+	}
+}
+
+// E6: a level-triggered event loop whose socket says "writable" while its send says
+// EAGAIN would spin; an asyncio server must sleep instead while its client does.
+func TestLevelTriggeredSender(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3 for a server on asyncio:", err)
+	}
+	r := newRig(t)
+	cmd := exec.Command(python, "testdata/engine.py")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close() // ends it
+		_ = cmd.Wait()
+	}()
+	port, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{addr: "127.0.0.1:" + strings.TrimSpace(port)}
+
+	p := r.dial(t)
+	if err := p.SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	p.ask(t, e, "/?n=6000&size=1000")
+	body := p.open(t)
+	got := make([]byte, 100_000)
+	if _, err := io.ReadFull(body, got); err != nil {
+		t.Fatal(err)
+	}
+	if r.counts()[bpf.Redirected].Events == 0 {
+		t.Fatal("nothing was redirected")
+	}
+	quiet(t, r)
+	const nap = 2 * time.Second
+	before := ticks(t, cmd.Process.Pid)
+	time.Sleep(nap)
+	used := ticks(t, cmd.Process.Pid) - before
+	t.Logf("the server used %v of CPU in %v beside a client that does not read", used, nap)
+	if used > nap/4 {
+		t.Errorf("the server spins: %v of CPU in %v", used, nap)
+	}
+	rest, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	for i := range 6000 {
+		want.WriteString(fmt.Sprintf("%-999d\n", i))
+	}
+	same(t, string(got)+string(rest), want.String())
+}
+
+// quiet waits until no message has been sent for a while.
+func quiet(t *testing.T, r *rig) {
+	t.Helper()
+	n, same := uint64(0), 0
+	await(t, "the engine to stall", func() bool {
+		time.Sleep(100 * time.Millisecond)
+		var sum uint64
+		for _, c := range r.counts() {
+			sum += c.Bytes
+		}
+		if sum != n {
+			n, same = sum, 0
+		}
+		same++
+		return same > 5
+	})
+}
+
+// ticks returns the CPU time that a process has used.
+func ticks(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, ok := strings.Cut(string(b), ") ")
+	f := strings.Fields(after)
+	if !ok || len(f) < 13 {
+		t.Fatalf("unreadable stat: %s", b)
+	}
+	user, err1 := strconv.Atoi(f[11])
+	sys, err2 := strconv.Atoi(f[12])
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	return time.Duration(user+sys) * time.Second / clockTicks
+}
+
+// clockTicks is USER_HZ, 100 on every architecture that this is built for.
+const clockTicks = 100

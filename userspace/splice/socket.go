@@ -1,0 +1,121 @@
+package splice
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+var errMoving = errors.New("write position does not settle")
+
+// control runs f on the socket's descriptor.
+func control(c syscall.RawConn, f func(fd int) error) error {
+	var err error
+	if e := c.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
+		return e
+	}
+	return err
+}
+
+func cookieOf(fd int) (uint64, error) {
+	n, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("read socket cookie: %w", err)
+	}
+	return n, nil
+}
+
+// queued returns the bytes that the peer has not acknowledged.
+func queued(fd int) (int, error) {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return 0, fmt.Errorf("read SIOCOUTQ: %w", err)
+	}
+	return n, nil
+}
+
+// pressure returns the unacknowledged bytes, and the kernel memory that they hold
+// together with its limit: many small messages hold much more than their bytes.
+func pressure(fd int) (bytes, memory, limit int, err error) {
+	if bytes, err = queued(fd); err != nil {
+		return 0, 0, 0, err
+	}
+	info, err := memInfo(fd)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return bytes, int(info[memWmemQueued]), int(info[memSndbuf]), nil
+}
+
+// Words of SO_MEMINFO, linux/sock_diag.h.
+const (
+	memSndbuf     = 3
+	memWmemQueued = 5
+	memWords      = 9
+)
+
+func memInfo(fd int) ([memWords]uint32, error) {
+	var info [memWords]uint32
+	// The string form is the one that takes any length; it may lose a zero byte at
+	// the end, which the padding gives back.
+	s, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MEMINFO)
+	if err != nil {
+		return info, fmt.Errorf("read SO_MEMINFO: %w", err)
+	}
+	var b [memWords * 4]byte
+	copy(b[:], s)
+	for i := range info {
+		info[i] = binary.NativeEndian.Uint32(b[i*4:])
+	}
+	return info, nil
+}
+
+// position returns where the socket's write queue ends: bytes ever written, by
+// whomever, plus a constant. The two numbers that it is made of are read one after
+// the other, so it reads until no acknowledgement came between.
+func position(fd int) (uint64, error) {
+	for range 100 {
+		before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return 0, fmt.Errorf("read TCP_INFO: %w", err)
+		}
+		q, err := queued(fd)
+		if err != nil {
+			return 0, err
+		}
+		after, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return 0, fmt.Errorf("read TCP_INFO: %w", err)
+		}
+		if before.Bytes_acked == after.Bytes_acked {
+			return after.Bytes_acked + uint64(q), nil
+		}
+	}
+	return 0, errMoving
+}
+
+// forceSendBuffer makes the send buffer at least size bytes, past the system's
+// limit (CAP_NET_ADMIN).
+func forceSendBuffer(fd, size int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size); err != nil {
+		return fmt.Errorf("force send buffer: %w", err)
+	}
+	return nil
+}
+
+// rawTCP returns the descriptor access of a TCP connection; nil for anything else.
+func rawTCP(c net.Conn) (*net.TCPConn, syscall.RawConn) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil, nil
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return nil, nil
+	}
+	return t, raw
+}

@@ -18,10 +18,10 @@ import (
 )
 
 var (
-	// ErrIncompatible: the pins belong to another layout. They are left alone:
+	// ErrIncompatible says that the pins belong to another layout. They are left alone:
 	// stop the other version and remove its directory, or use another pin path.
 	ErrIncompatible = errors.New("incompatible pinned maps")
-	// ErrNotPinned: there are no pins at the path; no agent has pinned any.
+	// ErrNotPinned says that there are no pins at the path; no agent has pinned any.
 	ErrNotPinned = errors.New("no pinned maps")
 )
 

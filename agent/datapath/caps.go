@@ -27,9 +27,9 @@ func Capabilities() []Capability {
 	}
 }
 
-// missingCapabilities returns those of Capabilities that this thread lacks.
+// Missing returns those of Capabilities that this thread lacks.
 // CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as in the kernel.
-func missingCapabilities() ([]Capability, error) {
+func Missing() ([]Capability, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &data[0]); err != nil {

@@ -52,7 +52,7 @@ type Datapath struct {
 // It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrLocked,
 // ErrRejected, maps.ErrIncompatible.
 func Open(o Options) (*Datapath, error) {
-	missing, err := missingCapabilities()
+	missing, err := Missing()
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ func newRoot() *cobra.Command {
 		newKeys(),
 		newSim(),
 		newPlan(),
+		newDoctor(),
 		newConfig(),
 		newBench(),
 	)

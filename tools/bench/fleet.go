@@ -34,7 +34,7 @@ type member struct {
 	answers   int             // responses that ended in the window
 	ttft      []time.Duration // request to first token, of responses that began in the window
 	all       int             // chunks
-	tailWire  int64           // bytes on the wire after each response's first token
+	tailWire  int64           // bytes on the wire after each response's first chunk
 	responses int
 	faults    stream.Faults
 	failed    int
@@ -96,7 +96,7 @@ func (f *fleet) run(ctx context.Context, m *member, i int, first uint32) {
 			if ch.Seq >= f.readyAt {
 				ready()
 			}
-			if ch.Seq > 1 {
+			if ch.Seq > 0 {
 				m.tailWire += int64(ch.Wire)
 			}
 			m.all++
@@ -117,6 +117,7 @@ func (f *fleet) run(ctx context.Context, m *member, i int, first uint32) {
 		}
 		failures = 0
 		m.responses++
+		m.tailWire += int64(stream.DoneWireBytes)
 		m.faults.Add(faults)
 		if m.first == "" {
 			m.first = what

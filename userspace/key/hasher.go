@@ -154,7 +154,8 @@ func (r *reader) scan() bool {
 	return o.ok && skipSpace(r.body, o.i) == len(r.body)
 }
 
-// model returns the decoded model, valid until the next body.
+// model returns the decoded model, valid until the next call of str: the prompt
+// is written after its last use.
 func (r *reader) model() ([]byte, bool) {
 	s := r.top[memberModel]
 	if r.null(s) {
@@ -164,7 +165,6 @@ func (r *reader) model() ([]byte, bool) {
 	if !ok || !utf8.Valid(model) {
 		return nil, false
 	}
-	// Kept apart from the scratch of str, which the prompt uses.
 	return model, true
 }
 

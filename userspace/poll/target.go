@@ -117,10 +117,15 @@ func (t *target) poll(ctx context.Context, p *Params) {
 	if ctx.Err() != nil {
 		return
 	}
-	t.count(no)
+	inARow := t.count(no)
 	if no != nil {
-		t.failing = true
 		t.poller.sink.PollFailed(t.Slot, now)
+		// One broken connection may be chance; two in a row mean that nobody
+		// answers at the port that requests go to, too.
+		if no.reason == ReasonConnect && inARow > 1 {
+			t.poller.sink.ConnectFailed(t.Slot, now)
+		}
+		t.failing = true
 		return
 	}
 	if stale || restarted(&t.last, &s) {
@@ -215,8 +220,8 @@ func (t *target) note(no *failure) {
 	t.status.Last = no.String()
 }
 
-// count records a poll.
-func (t *target) count(no *failure) {
+// count records a poll and returns how many have failed in a row.
+func (t *target) count(no *failure) (inARow int) {
 	if no != nil {
 		t.note(no)
 	}
@@ -226,11 +231,12 @@ func (t *target) count(no *failure) {
 	if no != nil {
 		t.status.Failures++
 		t.status.Failing++
-		return
+		return t.status.Failing
 	}
 	t.status.Failing = 0
 	t.status.Source = sourceNames[t.source]
 	if t.source == sourceMetrics {
 		t.status.Engine = t.parser.engine
 	}
+	return 0
 }

@@ -241,7 +241,7 @@ func quiet(t *testing.T, r *rig) {
 }
 
 // ticks returns the CPU time that a process has used.
-func ticks(t *testing.T, pid int) time.Duration {
+func ticks(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -74,9 +74,13 @@ func memInfo(fd int) ([memWords]uint32, error) {
 	return info, nil
 }
 
+// errDead says that the peer has reset the connection, or let it time out.
+var errDead = errors.New("connection is dead")
+
 // position returns where the socket's write queue ends: bytes ever written, by
 // whomever, plus a constant. The two numbers that it is made of are read one after
-// the other, so it reads until no acknowledgement came between.
+// the other, so it reads until no acknowledgement came between. A dead connection
+// takes no more bytes, and is errDead.
 func position(fd int) (uint64, error) {
 	for range 100 {
 		before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -91,12 +95,18 @@ func position(fd int) (uint64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("read TCP_INFO: %w", err)
 		}
+		if after.State == tcpClose {
+			return 0, errDead
+		}
 		if before.Bytes_acked == after.Bytes_acked {
 			return after.Bytes_acked + uint64(q), nil
 		}
 	}
 	return 0, errMoving
 }
+
+// tcpClose is TCP_CLOSE of linux/tcp_states.h.
+const tcpClose = 7
 
 // forceSendBuffer makes the send buffer at least size bytes, past the system's
 // limit (CAP_NET_ADMIN).

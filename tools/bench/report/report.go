@@ -127,7 +127,7 @@ type StreamRound struct {
 	Preemptions Value `json:"preemptions_per_response"` // involuntary ones
 	RSS         Value `json:"router_rss_bytes"`
 
-	Spliced          Value              `json:"spliced_share"` // of the bytes after each response's first token
+	Spliced          Value              `json:"spliced_share"` // of the bytes after each response's first chunk
 	SplicedResponses map[string]float64 `json:"splice_responses,omitempty"`
 
 	AllChunks    int           `json:"all_chunks"`    // with those before and after the window

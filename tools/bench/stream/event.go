@@ -149,6 +149,10 @@ func appendFinish(dst []byte, m mark) []byte {
 	return append(dst, finishTail...)
 }
 
+// DoneWireBytes is what the end marker takes as one HTTP chunk. A Checker does
+// not report it as a Chunk: it carries no watermark.
+const DoneWireBytes = 1 + 2 + len(doneEvent) + 2
+
 // wireBytes is the size of n body bytes as one HTTP chunk.
 func wireBytes(n int) int {
 	digits := 1

@@ -79,6 +79,12 @@ func TestWireBytes(t *testing.T) {
 	}
 }
 
+func TestDoneWireBytes(t *testing.T) {
+	if want := wireBytes(len(doneEvent)); DoneWireBytes != want {
+		t.Errorf("got %d, want %d", DoneWireBytes, want)
+	}
+}
+
 func TestTicksAreSharedUnlessSpread(t *testing.T) {
 	s := Spec{Stream: 1, Every: 20 * time.Millisecond}
 	every := int64(s.Every)

@@ -47,6 +47,8 @@ type Options struct {
 	Timeout    time.Duration // per request; 0 = 2 minutes
 	Client     *http.Client  // nil = one of its own
 	Progress   io.Writer     // nil = none
+
+	clock func() time.Duration // for tests; nil = the real one
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -111,7 +113,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{Options: o, rnd: rand.New(rand.NewPCG(o.Seed, 0x63616c6962))}
+	e := &engine{Options: o, rnd: rand.New(rand.NewPCG(o.Seed, 0x63616c6962)), clock: o.clock}
+	if e.clock == nil {
+		start := time.Now()
+		e.clock = func() time.Duration { return time.Since(start) }
+	}
 	if err := e.idle(ctx); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 type engine struct {
 	Options
 	rnd   *rand.Rand
+	clock func() time.Duration
 	words int // of a prompt, in words mode
 }
 
@@ -153,6 +154,7 @@ func (e *engine) fit(ctx context.Context) error {
 		return nil
 	}
 	e.words = e.Tokens / 2
+	words, tokens := 0, 0 // of all tries: one prompt's words are longer than another's
 	for range 4 {
 		s, err := e.sample(ctx)
 		if err != nil {
@@ -161,10 +163,9 @@ func (e *engine) fit(ctx context.Context) error {
 		if s.tokens <= 0 {
 			return fmt.Errorf("the engine reports no usage, so the tokens of a prompt of words are not known")
 		}
-		if off := float64(s.tokens)/float64(e.Tokens) - 1; math.Abs(off) < 0.005 {
-			return nil
-		}
-		e.words = max(1, int(math.Round(float64(e.words)*float64(e.Tokens)/float64(s.tokens))))
+		words += e.words
+		tokens += s.tokens
+		e.words = max(1, int(math.Round(float64(e.Tokens)*float64(words)/float64(tokens))))
 	}
 	return nil // what is off still, the engine's count makes good
 }
@@ -196,9 +197,9 @@ func (e *engine) sample(ctx context.Context) (sampled, error) {
 	if err != nil {
 		return sampled{}, err
 	}
-	start := time.Now()
+	start := e.clock()
 	answer, err := e.do(ctx, http.MethodPost, e.URL+"/v1/completions", body)
-	took := time.Since(start)
+	took := e.clock() - start
 	if err != nil {
 		return sampled{}, err
 	}

@@ -17,7 +17,15 @@ func (x *exchange) relay(a *attempt) verdict {
 	resp := a.resp
 	x.sum.Code = resp.StatusCode
 	x.judge(a)
-	rw := x.p.pinner.Response(a.backend.name, x.pin, resp.StatusCode, resp.Header)
+	var rw Rewriter
+	if x.readable {
+		var why Refusal
+		rw, why = x.p.pinner.Response(a.backend.name, x.pin, resp.StatusCode, resp.Header)
+		if why != RefusalNone {
+			x.p.log.Warn("answer cannot be passed on", "id", x.id, "backend", a.backend.name, "reason", why.String())
+			return x.refuse(why, "")
+		}
+	}
 	x.writeHead(a, rw != nil)
 	if resp.Body == http.NoBody || x.r.Method == http.MethodHead {
 		return answered
@@ -58,7 +66,8 @@ func (x *exchange) writeHead(a *attempt, rewritten bool) {
 		h["Content-Type"] = nil // or the server would guess one
 	}
 	if rewritten {
-		delete(h, "Content-Length") // the length is known only at the end
+		dropFields(h, ofBytes)
+		dropFields(h, ofAnswer)
 	}
 	if _, ok := h[requestIDHeader]; !ok {
 		h[requestIDHeader] = []string{x.id}

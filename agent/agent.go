@@ -136,6 +136,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 		telemetry.NewCollector(a.fleet, a.now, a.label),
 		telemetry.NewPollCollector(a.pollStatus),
 		telemetry.NewSpliceCollector(a),
+		telemetry.NewPinCollector(a.pins.counts),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -186,7 +187,10 @@ func newHasher(cfg *config.Config) (*key.Hasher, error) {
 	} else if _, err := rand.Read(secret[:]); err != nil {
 		return nil, err
 	}
-	return key.NewHasher(secret, key.Options{TokenArrays: cfg.PrefixAffinity.TokenArrays}), nil
+	return key.NewHasher(secret, key.Options{
+		TokenArrays: cfg.PrefixAffinity.TokenArrays,
+		Disabled:    !cfg.PrefixAffinity.Enabled,
+	}), nil
 }
 
 // Addr is where clients connect.

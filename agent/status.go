@@ -40,9 +40,15 @@ func (a *Agent) Status() telemetry.Status {
 		Draining:      a.draining.Load(),
 		ActiveStreams: a.proxy.Active(),
 		TagKey:        a.keyed(),
+		PinVerdicts:   map[string]uint64{},
 		Splice:        a.spliceStatus(),
 		Backends:      []telemetry.BackendStatus{},
 	}
+	a.pins.counts(func(verdict string, n uint64) {
+		if n > 0 {
+			s.PinVerdicts[verdict] = n
+		}
+	})
 	polls := map[int]poll.Status{}
 	for _, p := range a.pollStatus() {
 		polls[p.Slot] = p

@@ -52,7 +52,7 @@ type Datapath struct {
 // It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrLocked,
 // ErrRejected, maps.ErrIncompatible.
 func Open(o Options) (*Datapath, error) {
-	missing, err := Missing()
+	missing, err := missingCapabilities()
 	if err != nil {
 		return nil, err
 	}

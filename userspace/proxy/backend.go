@@ -17,6 +17,7 @@ import (
 // Backend is where requests can be sent.
 type Backend struct {
 	Name string
+	Site string      // whose it is; empty = the agent's own
 	URL  string      // http or https; a path is put before every request's path
 	TLS  *tls.Config // for https; nil = the system's roots
 }
@@ -35,6 +36,7 @@ const (
 type backend struct {
 	slot      int
 	name      string
+	spec      Backend
 	base      *url.URL
 	transport *http.Transport
 }
@@ -66,7 +68,7 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 		Protocols:              new(http.Protocols),
 	}
 	t.Protocols.SetHTTP1(true)
-	return &backend{slot: slot, name: b.Name, base: u, transport: t}, nil
+	return &backend{slot: slot, name: b.Name, spec: b, base: u, transport: t}, nil
 }
 
 // target returns the URL of a request on this backend, its path spelled as the
@@ -88,33 +90,79 @@ func (b *backend) target(in *url.URL) *url.URL {
 }
 
 // backendConn counts what is written to a backend, which decides whether a
-// request may be sent again, and writes a body from its buffer in one call.
+// request may be sent again, and writes a head and its body in one call, the
+// body straight from its buffer.
 // It hides every other method of the connection, ReadFrom above all: splice(2)
 // does not work on a socket that the kernel splice has claimed.
 type backendConn struct {
 	net.Conn
 	written atomic.Int64
+
+	// The transport flushes a head before it hands over the body. The first Write
+	// after join is kept back until the body, or anything else, follows.
+	join bool
+	head []byte
 }
 
 // Write writes and counts. The count runs ahead of the write: a backend may
 // answer before Write returns, and must not be taken for one that got nothing.
 func (c *backendConn) Write(p []byte) (int, error) {
+	if c.join {
+		c.join = false
+		c.head = append(c.head[:0], p...)
+		return len(p), nil
+	}
+	if err := c.send(nil); err != nil {
+		return 0, err
+	}
 	c.written.Add(int64(len(p)))
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n - len(p)))
 	return n, err
 }
 
+// send writes what was kept back, followed by a body.
+func (c *backendConn) send(body []byte) error {
+	head := c.head
+	if len(head) == 0 {
+		return nil
+	}
+	c.head = head[:0]
+	whole := int64(len(head) + len(body))
+	c.written.Add(whole)
+	parts := net.Buffers{head, body}
+	if len(body) == 0 {
+		parts = parts[:1]
+	}
+	n, err := parts.WriteTo(c.Conn) // one writev on a *net.TCPConn
+	c.written.Add(n - whole)
+	return err
+}
+
 // ReadFrom is called by the transport with the request's body.
 func (c *backendConn) ReadFrom(r io.Reader) (int64, error) {
+	c.join = false
 	if l, ok := r.(*io.LimitedReader); ok {
 		if body, ok := l.R.(*bodyReader); ok {
-			n, err := body.writeTo(c, l.N)
+			n, err := body.writeTo(bodyWriter{c}, l.N)
 			l.N -= n
 			return n, err
 		}
 	}
 	return io.Copy(writeOnly{c}, r)
+}
+
+// bodyWriter writes a body behind the head that was kept back.
+type bodyWriter struct{ c *backendConn }
+
+func (w bodyWriter) Write(body []byte) (int, error) {
+	if len(w.c.head) == 0 {
+		return w.c.Write(body)
+	}
+	if err := w.c.send(body); err != nil {
+		return 0, err // the connection is lost: how much went out does not matter
+	}
+	return len(body), nil
 }
 
 // writeOnly hides ReadFrom from io.Copy.

@@ -13,8 +13,8 @@ type Pinner interface {
 	// Request is asked once for each request, before a backend is chosen.
 	Request(r PinRequest) PinAnswer
 	// Response returns what rewrites the body of an answer, or nil when it holds
-	// nothing to rewrite. backend is the name of the backend that answers.
-	Response(backend string, r PinRequest, status int, header http.Header) Rewriter
+	// nothing to rewrite. It is asked only where there is a body.
+	Response(by Backend, r PinRequest, status int, header http.Header) Rewriter
 	// Readable tells whether the answer must come without a Content-Encoding,
 	// because Response will have to read it.
 	Readable(r PinRequest) bool
@@ -48,8 +48,8 @@ type Edit struct {
 
 // Rewriter changes a body that streams through. The pieces may be split anywhere.
 type Rewriter interface {
-	// Rewrite appends to dst what can be sent after p has come in.
-	Rewrite(dst, p []byte) []byte
+	// Append appends to dst what can be sent after p has come in.
+	Append(dst, p []byte) []byte
 	// Finish appends what was held back, at the end of the body.
 	Finish(dst []byte) []byte
 }
@@ -61,7 +61,7 @@ type NoPin struct{}
 func (NoPin) Request(PinRequest) PinAnswer { return PinAnswer{Slot: -1} }
 
 // Response rewrites nothing.
-func (NoPin) Response(string, PinRequest, int, http.Header) Rewriter { return nil }
+func (NoPin) Response(Backend, PinRequest, int, http.Header) Rewriter { return nil }
 
 // Readable is false.
 func (NoPin) Readable(PinRequest) bool { return false }

@@ -17,11 +17,12 @@ func (x *exchange) relay(a *attempt) verdict {
 	resp := a.resp
 	x.sum.Code = resp.StatusCode
 	x.judge(a)
-	rw := x.p.pinner.Response(a.backend.name, x.pin, resp.StatusCode, resp.Header)
-	x.writeHead(a, rw != nil)
 	if resp.Body == http.NoBody || x.r.Method == http.MethodHead {
+		x.writeHead(a, false)
 		return answered
 	}
+	rw := x.p.pinner.Response(a.backend.spec, x.pin, resp.StatusCode, resp.Header)
+	x.writeHead(a, rw != nil)
 	c := x.newCopying(a, rw)
 	defer c.release()
 	if c.flush {
@@ -50,6 +51,10 @@ func (x *exchange) judge(a *attempt) {
 	}
 }
 
+// ofTheBytes are the fields that say something about the very bytes of a body,
+// and are wrong once it is rewritten. Its length is known only at the end.
+var ofTheBytes = []string{"Content-Length", "Content-Md5", "Digest", "Content-Digest", "Repr-Digest", "Etag"}
+
 // writeHead writes the response's head.
 func (x *exchange) writeHead(a *attempt, rewritten bool) {
 	h := x.w.Header()
@@ -58,7 +63,9 @@ func (x *exchange) writeHead(a *attempt, rewritten bool) {
 		h["Content-Type"] = nil // or the server would guess one
 	}
 	if rewritten {
-		delete(h, "Content-Length") // the length is known only at the end
+		for _, k := range ofTheBytes {
+			delete(h, k)
+		}
 	}
 	if _, ok := h[requestIDHeader]; !ok {
 		h[requestIDHeader] = []string{x.id}
@@ -189,7 +196,7 @@ func (c *copying) pass(p []byte) bool {
 		c.window.see(p)
 	}
 	if c.rw != nil {
-		c.out = c.rw.Rewrite(c.out[:0], p)
+		c.out = c.rw.Append(c.out[:0], p)
 		p = c.out
 	}
 	ok := c.write(p)

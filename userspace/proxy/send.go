@@ -244,6 +244,8 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	a.reused = info.Reused
 	if a.counted != nil {
 		a.before = a.counted.written.Load()
+		// A body in memory follows the head at once, but not through TLS.
+		a.counted.join = info.Conn == net.Conn(a.counted) && a.x.length > 0 && a.x.stream == nil
 	}
 }
 

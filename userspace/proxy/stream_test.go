@@ -448,13 +448,13 @@ func (m marker) Request(r PinRequest) PinAnswer {
 	return a
 }
 func (m marker) Readable(PinRequest) bool { return true }
-func (m marker) Response(backend string, _ PinRequest, _ int, _ http.Header) Rewriter {
-	return upper(backend)
+func (m marker) Response(by Backend, _ PinRequest, _ int, _ http.Header) Rewriter {
+	return upper(by.Name)
 }
 
 type upper string
 
-func (u upper) Rewrite(dst, p []byte) []byte {
+func (u upper) Append(dst, p []byte) []byte {
 	return append(dst, strings.ToUpper(string(p))...)
 }
 func (u upper) Finish(dst []byte) []byte { return append(dst, "-"+u...) }

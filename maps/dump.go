@@ -1,6 +1,7 @@
 package maps
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -176,16 +177,20 @@ func (s *Set) metaSheet() (*sheet, error) {
 }
 
 func (s *sheet) table(w io.Writer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, strings.ToUpper(strings.Join(s.columns, "\t")))
+	var b bytes.Buffer
+	b.WriteString(strings.ToUpper(strings.Join(s.columns, "\t")) + "\n")
 	for _, row := range s.rows {
 		for i, cell := range row {
 			if i > 0 {
-				fmt.Fprint(tw, "\t")
+				b.WriteByte('\t')
 			}
-			fmt.Fprint(tw, cell)
+			fmt.Fprint(&b, cell)
 		}
-		fmt.Fprintln(tw)
+		b.WriteByte('\n')
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if _, err := tw.Write(b.Bytes()); err != nil {
+		return err
 	}
 	return tw.Flush()
 }

@@ -167,7 +167,7 @@ func RemovePins(pinPath string) error {
 	if err != nil {
 		return fmt.Errorf("open pin path: %w", err)
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }() // the lock goes either way
 	if err := flock(lock, pinPath); err != nil {
 		return err
 	}

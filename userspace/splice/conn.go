@@ -116,7 +116,7 @@ func (c *clientConn) intact() (ok, gone bool) {
 // dead afterwards; its owner still has to close it.
 func (c *clientConn) cut() {
 	_ = c.SetLinger(0)
-	_ = c.TCPConn.Close()
+	_ = c.Close()
 }
 
 // A backendConn is a connection to a backend that was announced. It follows the

@@ -134,9 +134,19 @@ func (c *backendConn) send(body []byte) error {
 	if len(body) == 0 {
 		parts = parts[:1]
 	}
-	n, err := parts.WriteTo(c.Conn) // one writev on a *net.TCPConn
+	n, err := writeBuffers(c.Conn, &parts)
 	c.written.Add(n - whole)
 	return err
+}
+
+// writeBuffers writes all parts, in one writev where the connection can.
+func writeBuffers(c net.Conn, parts *net.Buffers) (int64, error) {
+	if w, ok := c.(interface {
+		WriteBuffers(*net.Buffers) (int64, error)
+	}); ok {
+		return w.WriteBuffers(parts)
+	}
+	return parts.WriteTo(c)
 }
 
 // ReadFrom is called by the transport with the request's body.

@@ -17,11 +17,19 @@ func (x *exchange) relay(a *attempt) verdict {
 	resp := a.resp
 	x.sum.Code = resp.StatusCode
 	x.judge(a)
+	var rw Rewriter
+	if x.readable {
+		var why Refusal
+		rw, why = x.p.pinner.Response(a.backend.name, x.pin, resp.StatusCode, resp.Header)
+		if why != RefusalNone {
+			x.p.log.Warn("answer cannot be passed on", "id", x.id, "backend", a.backend.name, "reason", why.String())
+			return x.refuse(why, "")
+		}
+	}
 	if resp.Body == http.NoBody || x.r.Method == http.MethodHead {
-		x.writeHead(a, false)
+		x.writeHead(a, rw != nil)
 		return answered
 	}
-	rw := x.p.pinner.Response(a.backend.spec, x.pin, resp.StatusCode, resp.Header)
 	x.writeHead(a, rw != nil)
 	c := x.newCopying(a, rw)
 	defer c.release()
@@ -51,10 +59,6 @@ func (x *exchange) judge(a *attempt) {
 	}
 }
 
-// ofTheBytes are the fields that say something about the very bytes of a body,
-// and are wrong once it is rewritten. Its length is known only at the end.
-var ofTheBytes = []string{"Content-Length", "Content-Md5", "Digest", "Content-Digest", "Repr-Digest", "Etag"}
-
 // writeHead writes the response's head.
 func (x *exchange) writeHead(a *attempt, rewritten bool) {
 	h := x.w.Header()
@@ -63,9 +67,8 @@ func (x *exchange) writeHead(a *attempt, rewritten bool) {
 		h["Content-Type"] = nil // or the server would guess one
 	}
 	if rewritten {
-		for _, k := range ofTheBytes {
-			delete(h, k)
-		}
+		dropFields(h, ofBytes)
+		dropFields(h, ofAnswer)
 	}
 	if _, ok := h[requestIDHeader]; !ok {
 		h[requestIDHeader] = []string{x.id}

@@ -58,8 +58,12 @@ type attempt struct {
 // first one. On success the attempt's response is the caller's to relay.
 func (x *exchange) send() (*attempt, failure) {
 	header := requestHeader(x.r, x.id)
-	if x.p.pinner.Readable(x.pin) {
-		delete(header, "Accept-Encoding")
+	if x.readable {
+		dropFields(header, unreadable)
+	}
+	if x.edited {
+		dropFields(header, ofBytes)
+		delete(header, "Content-Encoding") // it was edited, and is sent, decoded
 	}
 	req := decide.Request{
 		Model:  x.prompt.Model,

@@ -448,8 +448,11 @@ func (m marker) Request(r PinRequest) PinAnswer {
 	return a
 }
 func (m marker) Readable(PinRequest) bool { return true }
-func (m marker) Response(by Backend, _ PinRequest, _ int, _ http.Header) Rewriter {
-	return upper(by.Name)
+func (m marker) Response(backend string, _ PinRequest, _ int, h http.Header) (Rewriter, Refusal) {
+	if h.Get("Content-Encoding") != "" {
+		return nil, RefusalPinEncoded
+	}
+	return upper(backend), RefusalNone
 }
 
 type upper string

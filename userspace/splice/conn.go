@@ -97,22 +97,26 @@ func (c *clientConn) idle(unread int) (bool, error) {
 	return ok, err
 }
 
-// intact compares the socket with what was written to it.
-func (c *clientConn) intact() (bool, error) {
+// intact compares the socket with what was written to it. gone: the client has left,
+// nothing can be compared.
+func (c *clientConn) intact() (ok, gone bool) {
 	var pos uint64
 	err := control(c.raw, func(fd int) error {
 		var err error
 		pos, err = position(fd)
 		return err
 	})
-	return pos == c.base+uint64(c.written.Load())+c.redirected, err
+	if errors.Is(err, errDead) || errors.Is(err, net.ErrClosed) {
+		return false, true
+	}
+	return err == nil && pos == c.base+uint64(c.written.Load())+c.redirected, false
 }
 
 // cut makes the client see a reset, whatever else is queued. The connection is
 // dead afterwards; its owner still has to close it.
 func (c *clientConn) cut() {
 	_ = c.SetLinger(0)
-	_ = c.TCPConn.Close()
+	_ = c.Close()
 }
 
 // A backendConn is a connection to a backend that was announced. It follows the
@@ -123,14 +127,13 @@ type backendConn struct {
 	set *maps.Set
 	key bpf.ConnKey
 
-	mu     sync.Mutex
-	read   uint32 // bytes handed up, mod 2^32: the server's position
-	fresh  bool   // bytes came since the last write
-	over   bool   // the server's side has ended: no message can follow
-	frame  framer
-	closed bool
-	known  bool     // last holds something
-	last   bpf.Flow // as of Close
+	mu       sync.Mutex
+	read     uint32 // bytes handed up, mod 2^32: the server's position
+	fresh    bool   // bytes came since the last write
+	over     bool   // the server's side has ended: no message can follow
+	exchange uint64 // number of the request and response under way
+	frame    framer
+	armed    *Response // has an arm of which the outcome is not known yet
 }
 
 func (b *backendConn) Read(p []byte) (int, error) {
@@ -141,6 +144,14 @@ func (b *backendConn) Read(p []byte) (int, error) {
 	b.frame.feed(p[:n])
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
 		b.over = true
+	}
+	if n > 0 && b.armed != nil {
+		// Bytes came: the last arm has been taken and its splice is over, or it
+		// never will be. Now is the time for the numbers: when the body has been
+		// read to its end the transport may give the connection to another
+		// request before the copy loop comes to end this one.
+		f, ok, err := b.set.Flow(b.key)
+		b.settle(f, ok && err == nil)
 	}
 	b.mu.Unlock()
 	return n, err
@@ -168,6 +179,7 @@ func (b *backendConn) begin() {
 	b.mu.Lock()
 	if b.fresh {
 		b.fresh = false
+		b.exchange++
 		b.frame.reset()
 	}
 	b.mu.Unlock()
@@ -177,21 +189,30 @@ func (b *backendConn) begin() {
 // open nobody else can have a flow of this name.
 func (b *backendConn) Close() error {
 	b.mu.Lock()
-	if !b.closed {
-		b.closed = true
-		b.last, b.known, _ = b.set.Forget(b.key)
+	f, ok, err := b.set.Forget(b.key) // none there after a first Close
+	if b.armed != nil {
+		// The transport may close between a Read of the last bytes and here.
+		b.settle(f, ok && err == nil)
 	}
 	b.mu.Unlock()
 	return b.TCPConn.Close()
 }
 
-// flow returns the connection's numbers, those kept by Close when it is closed.
-func (b *backendConn) flow() (bpf.Flow, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return b.last, b.known
+// settle gives the armed response its numbers; b.mu is held.
+func (b *backendConn) settle(f bpf.Flow, ok bool) {
+	if ok {
+		b.armed.settle(f)
 	}
-	f, ok, err := b.set.Flow(b.key)
-	return f, ok && err == nil
+	b.armed = nil
+}
+
+// closeIf closes the connection while it still belongs to an exchange: afterwards it
+// may be another request's.
+func (b *backendConn) closeIf(exchange uint64) {
+	b.mu.Lock()
+	ours := b.exchange == exchange
+	b.mu.Unlock()
+	if ours {
+		_ = b.Close()
+	}
 }

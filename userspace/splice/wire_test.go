@@ -1,0 +1,274 @@
+package splice_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/userspace/splice"
+)
+
+// A wire is what a rig is made of, without net/http: the test plays the server, the
+// agent and the clients, and so decides what happens when.
+type wire struct {
+	t       *testing.T
+	set     *maps.Set
+	s       *splice.Splicer
+	server  net.Conn
+	backend net.Conn
+}
+
+func newWire(t *testing.T) *wire {
+	t.Helper()
+	set := openDatapath(t).Maps()
+	w := &wire{t: t, set: set, s: splice.New(set, splice.Default())}
+	w.server, w.backend = w.pair(false, func(addr string) (net.Conn, error) {
+		return w.s.DialBackend(t.Context(), "tcp4", addr, 0)
+	})
+	return w
+}
+
+func (w *wire) pair(wrap bool, dial func(string) (net.Conn, error)) (accepted, dialled net.Conn) {
+	w.t.Helper()
+	ln, err := splice.ListenConfig().Listen(w.t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if wrap {
+		ln = w.s.WrapListener(ln)
+	}
+	defer ln.Close()
+	if dialled, err = dial(ln.Addr().String()); err != nil {
+		w.t.Fatal(err)
+	}
+	if accepted, err = ln.Accept(); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range []net.Conn{accepted, dialled} {
+		w.t.Cleanup(func() { c.Close() })
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil { // only ends a hang
+			w.t.Fatal(err)
+		}
+	}
+	return accepted, dialled
+}
+
+// client returns both ends of a client's connection: the agent's and its own.
+func (w *wire) client() (target, client net.Conn) {
+	return w.pair(true, func(addr string) (net.Conn, error) {
+		var d net.Dialer
+		d.SetMultipathTCP(false)
+		return d.DialContext(w.t.Context(), "tcp4", addr)
+	})
+}
+
+// move writes to one connection and reads it at another.
+func (w *wire) move(from, to net.Conn, data string) {
+	w.t.Helper()
+	if _, err := io.WriteString(from, data); err != nil {
+		w.t.Fatal(err)
+	}
+	w.expect(to, data)
+}
+
+func (w *wire) expect(c net.Conn, want string) {
+	w.t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(c, got); err != nil {
+		w.t.Fatalf("after %q: %v", got[:n], err)
+	}
+	same(w.t, string(got), want)
+}
+
+// relay moves data from the server through the agent to the client.
+func (w *wire) relay(target, client net.Conn, data string) {
+	w.t.Helper()
+	w.move(w.server, w.backend, data)
+	w.move(target, client, data)
+}
+
+const askWire = "GET / HTTP/1.1\r\n\r\n"
+
+// begin has a response begun and armed: its head and one chunk are delivered.
+func (w *wire) begin(target, client net.Conn) *splice.Response {
+	w.t.Helper()
+	w.move(w.backend, w.server, askWire)
+	w.relay(target, client, head+chunk("first"))
+	r := w.s.Begin(target, w.backend, splice.ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true})
+	r.Flushed(5)
+	return r
+}
+
+func (w *wire) redirected() uint64 {
+	w.t.Helper()
+	c, err := w.set.Counters()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c[bpf.Redirected].Events
+}
+
+// net/http gives a connection to the next request when the body's end has been read,
+// which is before the copy loop ends the response: the numbers of the two must not
+// mix.
+func TestEndAfterTheConnectionServesAnother(t *testing.T) {
+	w := newWire(t)
+	target1, client1 := w.client()
+	target2, client2 := w.client()
+
+	r1 := w.begin(target1, client1)
+	w.move(w.server, client1, chunk("for the first client"))
+	w.relay(target1, client1, last)
+
+	r2 := w.begin(target2, client2)
+	w.move(w.server, client2, chunk("for the second client"))
+	if err := r1.End(); err != nil {
+		t.Errorf("first response: %v", err)
+	}
+	w.move(w.server, client2, chunk("and more"))
+	if n := w.redirected(); n != 3 {
+		t.Errorf("%d chunks were redirected, want 3", n)
+	}
+	w.relay(target2, client2, last)
+	if err := r2.End(); err != nil {
+		t.Errorf("second response: %v", err)
+	}
+}
+
+// An abort after the body's end leaves the connection to the request that has it now.
+func TestAbortAfterTheConnectionServesAnother(t *testing.T) {
+	w := newWire(t)
+	target1, client1 := w.client()
+	target2, client2 := w.client()
+	r1 := w.begin(target1, client1)
+	w.move(w.server, client1, chunk("for the first client"))
+	w.move(w.server, w.backend, last)
+
+	r2 := w.begin(target2, client2)
+	r1.Abort()
+	w.move(w.server, client2, chunk("for the second client"))
+	w.relay(target2, client2, last)
+	if err := r2.End(); err != nil {
+		t.Errorf("second response: %v", err)
+	}
+}
+
+// Bytes that nobody accounts for are damage: the client is reset, and is not told
+// that the response is whole.
+func TestDamageIsSeen(t *testing.T) {
+	w := newWire(t)
+	target, client := w.client()
+	r := w.begin(target, client)
+	w.move(w.server, client, chunk("second"))
+	raw, err := target.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Past the wrapper, as a write of somebody else would go.
+	err = raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), []byte("x")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.expect(client, "x")
+	w.move(w.server, w.backend, last)
+	if err := r.End(); !errors.Is(err, splice.ErrDamaged) {
+		t.Fatalf("End: %v, want ErrDamaged", err)
+	}
+	if _, err := target.Write([]byte(last)); err == nil {
+		t.Error("the client's connection still takes bytes")
+	}
+	if n, err := client.Read(make([]byte, 1)); n != 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("client: %d, %v, want a reset", n, err)
+	}
+	if n, err := w.server.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("server: %d, %v, want the end of the connection", n, err)
+	}
+}
+
+// Bytes that were under way when the agent armed make it miss; nothing is reordered
+// and the next arm holds.
+func TestArmMissesBytesUnderWay(t *testing.T) {
+	w := newWire(t)
+	target, client := w.client()
+	w.move(w.backend, w.server, askWire)
+	w.relay(target, client, head+chunk("first"))
+	r := w.s.Begin(target, w.backend, splice.ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true})
+	if _, err := io.WriteString(w.server, chunk("under way")); err != nil {
+		t.Fatal(err)
+	}
+	r.Flushed(5)
+	if _, err := io.WriteString(w.server, chunk("behind it")); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.redirected(); n != 0 {
+		t.Fatalf("%d chunks overtook one that was under way", n)
+	}
+	w.expect(w.backend, chunk("under way")+chunk("behind it"))
+	w.move(target, client, chunk("under way")+chunk("behind it"))
+	r.Flushed(5 + 9 + 9)
+	w.move(w.server, client, chunk("direct"))
+	w.relay(target, client, last)
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	c, err := w.set.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c[bpf.ArmMissed].Events != 1 || c[bpf.ArmTaken].Events != 1 {
+		t.Errorf("arms: %d missed, %d taken, want 1 and 1", c[bpf.ArmMissed].Events, c[bpf.ArmTaken].Events)
+	}
+}
+
+// The agent does not arm while something of the body sits between the wrapper and the
+// client.
+func TestNotArmedBeforeAllIsDelivered(t *testing.T) {
+	w := newWire(t)
+	target, client := w.client()
+	w.move(w.backend, w.server, askWire)
+	w.relay(target, client, head+chunk("first")+chunk("second"))
+	r := w.s.Begin(target, w.backend, splice.ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true})
+	r.Flushed(5) // the copy loop has only seen the first one
+	w.move(w.server, w.backend, "5\r\nth")
+	r.Flushed(11) // and now half a chunk is there
+	w.move(w.server, w.backend, "ird\r\n")
+	if n := w.redirected(); n != 0 {
+		t.Errorf("%d messages were redirected", n)
+	}
+	r.Flushed(16)
+	w.move(target, client, chunk("third"))
+	w.move(w.server, client, chunk("fourth"))
+	w.relay(target, client, last)
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An arm that the terminator did not find, because it came too early, is not there
+// for the next response.
+func TestArmDoesNotOutliveItsResponse(t *testing.T) {
+	w := newWire(t)
+	target, client := w.client()
+	w.move(w.backend, w.server, askWire)
+	w.relay(target, client, head+chunk("first"))
+	r := w.s.Begin(target, w.backend, splice.ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true})
+	if _, err := io.WriteString(w.server, last); err != nil {
+		t.Fatal(err)
+	}
+	r.Flushed(5)
+	w.expect(w.backend, last)
+	if err := r.End(); err != nil {
+		t.Error(err)
+	}
+	n := 0
+	if err := w.set.Arms(func(maps.Conn, bpf.Arm) bool { n++; return true }); err != nil || n != 0 {
+		t.Errorf("%d arms are left, %v", n, err)
+	}
+}

@@ -362,7 +362,10 @@ func TestChaos(t *testing.T) {
 // faulty is a Pinner that panics once the answer is there.
 type faulty struct{ NoPin }
 
-func (faulty) Response(Backend, PinRequest, int, http.Header) Rewriter { panic("a fault") }
+func (faulty) Readable(PinRequest) bool { return true }
+func (faulty) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal) {
+	panic("a fault")
+}
 
 // TestPanicGivesEverythingBack: a fault of ours costs one request and nothing else.
 func TestPanicGivesEverythingBack(t *testing.T) {

@@ -26,11 +26,10 @@ func (x *exchange) relay(a *attempt) verdict {
 			return x.refuse(why, "")
 		}
 	}
+	x.writeHead(a, rw != nil)
 	if resp.Body == http.NoBody || x.r.Method == http.MethodHead {
-		x.writeHead(a, rw != nil)
 		return answered
 	}
-	x.writeHead(a, rw != nil)
 	c := x.newCopying(a, rw)
 	defer c.release()
 	if c.flush {

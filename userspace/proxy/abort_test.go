@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -210,6 +211,42 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
+// moved is a SplicedResponse of which the kernel moves something for a while.
+type moved struct {
+	notSpliced
+	looks atomic.Int64
+}
+
+func (m *moved) Redirected() int64 { return min(m.looks.Add(1), 5) }
+
+type movedSplicer struct {
+	NoSplice
+	m moved
+}
+
+func (s *movedSplicer) Begin(net.Conn, net.Conn, ResponseInfo) SplicedResponse { return &s.m }
+
+// TestIdleTimeoutOfASplicedStream: what the kernel moves counts as progress.
+func TestIdleTimeoutOfASplicedStream(t *testing.T) {
+	s := &movedSplicer{}
+	g := newRig(t, func(o *Options) { o.Splicer, o.Params.Timeouts.Idle = s, 20*time.Millisecond })
+	pieces := make(chan string, 1)
+	g.add("a", func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
+	pieces <- "data: 1\n\n"
+	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("the client took the broken answer for a whole one")
+	}
+	_ = resp.Body.Close()
+	if n := s.m.looks.Load(); n != 6 {
+		t.Errorf("the stream was looked at %d times, want 5 with progress and one without", n)
+	}
+	g.idle()
+}
+
 // TestHalfReadConnectionIsNotReused: after an abort the next request gets its own
 // answer, never the rest of another's.
 func TestHalfReadConnectionIsNotReused(t *testing.T) {
@@ -319,6 +356,29 @@ func TestChaos(t *testing.T) {
 	// A request that was cancelled at once may never have been sent.
 	if n := len(g.ledger.ends); n > workers*each || n < workers*each/2 {
 		t.Errorf("%d ends of %d requests", n, workers*each)
+	}
+}
+
+// faulty is a Pinner that panics once the answer is there.
+type faulty struct{ NoPin }
+
+func (faulty) Readable(PinRequest) bool { return true }
+func (faulty) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal) {
+	panic("a fault")
+}
+
+// TestPanicGivesEverythingBack: a fault of ours costs one request and nothing else.
+func TestPanicGivesEverythingBack(t *testing.T) {
+	g := newRig(t, func(o *Options) { o.Pinner = faulty{} })
+	g.add("a", echo)
+	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
+	if err == nil {
+		_ = resp.Body.Close()
+		t.Errorf("the client got an answer: %d", resp.StatusCode)
+	}
+	g.idle()
+	if s := g.last(1); s.Abort != AbortHandler {
+		t.Errorf("recorded %+v", s)
 	}
 }
 

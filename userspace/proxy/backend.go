@@ -17,7 +17,6 @@ import (
 // Backend is where requests can be sent.
 type Backend struct {
 	Name string
-	Site string      // whose it is; empty = the agent's own
 	URL  string      // http or https; a path is put before every request's path
 	TLS  *tls.Config // for https; nil = the system's roots
 }
@@ -36,7 +35,6 @@ const (
 type backend struct {
 	slot      int
 	name      string
-	spec      Backend
 	base      *url.URL
 	transport *http.Transport
 }
@@ -68,7 +66,7 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 		Protocols:              new(http.Protocols),
 	}
 	t.Protocols.SetHTTP1(true)
-	return &backend{slot: slot, name: b.Name, spec: b, base: u, transport: t}, nil
+	return &backend{slot: slot, name: b.Name, base: u, transport: t}, nil
 }
 
 // target returns the URL of a request on this backend, its path spelled as the

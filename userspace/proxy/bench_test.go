@@ -2,17 +2,19 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -31,28 +33,23 @@ func benchBody() string {
 	return `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("A plain sentence of a long prompt. ", 6300) + `"}]}`
 }
 
-// TestBenchRole is no test: it is the other processes of the benchmarks.
-func TestBenchRole(t *testing.T) {
-	role := strings.Fields(os.Getenv(roleEnv))
-	if len(role) == 0 {
-		t.Skip("runs only as a process of a benchmark")
+// benchRole is the main function of the other processes.
+func benchRole(role string) error {
+	var addr string
+	var clients, n int
+	var pause time.Duration
+	if got, _ := fmt.Sscanf(role, "load %s %d %d %d", &addr, &clients, &n, &pause); got == 4 {
+		return benchLoad(addr, clients, n, pause)
 	}
-	switch role[0] {
-	case "engine":
-		benchEngine(t)
-	case "load":
-		n, _ := strconv.Atoi(role[3])
-		c, _ := strconv.Atoi(role[2])
-		benchLoad(t, role[1], c, n)
-	}
+	return benchEngine()
 }
 
 // benchEngine answers every request at once with one event, as cheaply as it
 // can: it reads what Content-Length says and looks at nothing.
-func benchEngine(t *testing.T) {
+func benchEngine() error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	fmt.Println("http://" + ln.Addr().String())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); os.Exit(0) }() // ends with its parent
@@ -60,7 +57,7 @@ func benchEngine(t *testing.T) {
 	for {
 		c, err := ln.Accept()
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		go func() {
 			defer func() { _ = c.Close() }()
@@ -104,49 +101,77 @@ func skipRequest(c net.Conn, buf []byte) bool {
 	}
 }
 
-// benchLoad sends n requests over c connections and prints nothing.
-func benchLoad(t *testing.T, addr string, c, n int) {
+// benchLoad sends n requests over a number of connections and prints the median
+// and the 99th percentile of the times to the first byte of an answer, in
+// microseconds. Each client pauses before each request.
+func benchLoad(addr string, clients, n int, pause time.Duration) error {
 	body := benchBody()
 	request := fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	var left atomic.Int64
 	left.Store(int64(n))
-	var wg sync.WaitGroup
-	for range c {
-		wg.Go(func() {
-			conn, err := net.Dial("tcp", addr)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer func() { _ = conn.Close() }()
-			buf := make([]byte, 4096)
-			for left.Add(-1) >= 0 {
-				if _, err := io.WriteString(conn, request); err != nil {
-					t.Error(err)
-					return
-				}
-				got := 0
-				for !bytes.HasSuffix(buf[:got], []byte("\r\n0\r\n\r\n")) {
-					m, err := conn.Read(buf[got:])
-					if got += m; err != nil {
-						t.Errorf("read: %v after %q", err, buf[:got])
-						return
-					}
-				}
-				if !bytes.HasPrefix(buf, []byte("HTTP/1.1 200")) {
-					t.Errorf("answer %q", buf[:got])
-					return
-				}
-			}
-		})
+	type result struct {
+		times []time.Duration
+		err   error
 	}
-	wg.Wait()
+	results := make(chan result, clients)
+	for range clients {
+		go func() {
+			times, err := benchClient(addr, request, &left, pause)
+			results <- result{times, err}
+		}()
+	}
+	var all []time.Duration
+	var err error
+	for range clients {
+		r := <-results
+		all, err = append(all, r.times...), errors.Join(err, r.err)
+	}
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	slices.Sort(all)
+	fmt.Println(all[len(all)/2].Microseconds(), all[len(all)*99/100].Microseconds())
+	return nil
+}
+
+// benchClient sends requests one after the other until none is left.
+func benchClient(addr, request string, left *atomic.Int64, pause time.Duration) ([]time.Duration, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	var times []time.Duration
+	buf := make([]byte, 4096)
+	for left.Add(-1) >= 0 {
+		if pause > 0 {
+			time.Sleep(pause/2 + rand.N(pause)) // out of step with the others
+		}
+		begin := time.Now()
+		if _, err := io.WriteString(conn, request); err != nil {
+			return nil, err
+		}
+		got := 0
+		for !bytes.HasSuffix(buf[:got], []byte("\r\n0\r\n\r\n")) {
+			m, err := conn.Read(buf[got:])
+			if got == 0 {
+				times = append(times, time.Since(begin))
+			}
+			if got += m; err != nil {
+				return nil, fmt.Errorf("%w after %q", err, buf[:got])
+			}
+		}
+		if !bytes.HasPrefix(buf, []byte("HTTP/1.1 200")) {
+			return nil, fmt.Errorf("answer %q", buf[:got])
+		}
+	}
+	return times, nil
 }
 
 // startRole runs this binary in a role.
 func startRole(b *testing.B, role string) *exec.Cmd {
 	b.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestBenchRole$")
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleEnv+"="+role)
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -182,24 +207,56 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measure sends b.N requests through addr from another process and reports what
+// sendLoad runs n requests from another process; see benchLoad.
+func sendLoad(b *testing.B, addr string, clients, n int, pause time.Duration) (p50, p99 float64) {
+	b.Helper()
+	out, err := startRole(b, fmt.Sprintf("load %s %d %d %d", addr, clients, n, pause)).Output()
+	if err != nil {
+		b.Fatalf("load: %v", err)
+	}
+	if _, err := fmt.Sscan(string(out), &p50, &p99); err != nil {
+		b.Fatalf("load printed %q: %v", out, err)
+	}
+	return p50, p99
+}
+
+// measure sends b.N requests through addr as fast as they go and reports what
 // this process spent.
 func measure(b *testing.B, addr string) {
 	b.Helper()
-	run := func(n int) {
-		cmd := startRole(b, fmt.Sprintf("load %s %d %d", addr, benchClients, n))
-		if out, err := cmd.Output(); err != nil {
-			b.Fatalf("load: %v\n%s", err, out)
-		}
-	}
-	run(benchClients * 2) // connections and pools are warm
+	sendLoad(b, addr, benchClients, benchClients*2, 0) // connections and pools are warm
 	b.ReportAllocs()
 	b.ResetTimer()
 	cpu := cpuTime()
-	run(b.N)
+	sendLoad(b, addr, benchClients, b.N, 0)
 	b.StopTimer()
 	b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/1e3, "cpu-us/op")
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
+}
+
+// BenchmarkFirstByte220KB is what the agent adds to the time to the first byte
+// for 20 clients that pause between requests.
+//
+//	go test -run '^$' -bench FirstByte -benchtime 2000x ./userspace/proxy
+func BenchmarkFirstByte220KB(b *testing.B) {
+	const clients, pause = 20, 100 * time.Millisecond
+	g := newRig(b)
+	var engine string
+	for i := range 3 {
+		engine = startEngine(b)
+		g.addURL(fmt.Sprint("gpu", i), engine)
+	}
+	engine = strings.TrimPrefix(engine, "http://")
+	sendLoad(b, g.addr, clients, clients*5, pause)
+	sendLoad(b, engine, clients, clients*5, pause)
+	b.ResetTimer()
+	direct, directTail := sendLoad(b, engine, clients, b.N, pause)
+	relayed, relayedTail := sendLoad(b, g.addr, clients, b.N, pause)
+	b.ReportMetric(direct, "direct-p50-us")
+	b.ReportMetric(directTail, "direct-p99-us")
+	b.ReportMetric(relayed, "relayed-p50-us")
+	b.ReportMetric(relayedTail, "relayed-p99-us")
+	b.ReportMetric(relayed-direct, "added-p50-us")
 }
 
 // BenchmarkProxy220KB is the agent's data path with three engines that answer at once.

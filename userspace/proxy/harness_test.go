@@ -223,15 +223,6 @@ func (g *rig) idle() {
 	}
 }
 
-// finished counts the requests that have, once none runs.
-func (g *rig) finished() int {
-	g.tb.Helper()
-	eventually(g.tb, "no request runs", func() bool { return g.proxy.Active() == 0 })
-	g.ledger.mu.Lock()
-	defer g.ledger.mu.Unlock()
-	return len(g.ledger.ends)
-}
-
 // last returns the summary of the request that finished last, once n have.
 func (g *rig) last(n int) Summary {
 	g.tb.Helper()

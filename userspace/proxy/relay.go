@@ -26,11 +26,10 @@ func (x *exchange) relay(a *attempt) verdict {
 			return x.refuse(why, "")
 		}
 	}
+	x.writeHead(a, rw != nil)
 	if resp.Body == http.NoBody || x.r.Method == http.MethodHead {
-		x.writeHead(a, rw != nil)
 		return answered
 	}
-	x.writeHead(a, rw != nil)
 	c := x.newCopying(a, rw)
 	defer c.release()
 	if c.flush {
@@ -143,6 +142,9 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
 		Rewritten:      rw != nil,
 	})
+	if by, ok := c.spliced.(Redirecting); ok {
+		a.moving.Store(&movement{by: by})
+	}
 	// A client that has gone, or a drain that is over, ends a write that hangs.
 	c.stop = context.AfterFunc(x.r.Context(), func() { _ = x.rc.SetWriteDeadline(time.Unix(1, 0)) })
 	return c

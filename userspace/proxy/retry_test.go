@@ -125,7 +125,7 @@ func (c *staleConn) Read(p []byte) (int, error) {
 
 func (c *staleConn) Write(p []byte) (int, error) {
 	if c.answered.Load() {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, &net.OpError{Op: "write", Err: io.ErrClosedPipe}
 	}
 	return c.Conn.Write(p)

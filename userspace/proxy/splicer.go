@@ -50,6 +50,14 @@ type SplicedResponse interface {
 	Abort()
 }
 
+// Redirecting is what a SplicedResponse may implement as well, so that a stream
+// that runs through the kernel is not taken for one that stands still.
+type Redirecting interface {
+	// Redirected returns the bytes that the kernel has moved so far. It may be
+	// called by any goroutine, until End or Abort and for a moment after.
+	Redirected() int64
+}
+
 // NoSplice is the Splicer that never splices.
 type NoSplice struct{}
 

@@ -43,6 +43,7 @@ type Agent struct {
 	opts  Options
 	log   *slog.Logger
 	start time.Time
+	site  string // a reload cannot change it
 
 	fleet    *decide.Fleet
 	hasher   *key.Hasher
@@ -75,7 +76,7 @@ type member struct {
 // which must follow, or Close.
 func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	a := &Agent{
-		opts: o, log: o.Log, start: time.Now(), cfg: cfg,
+		opts: o, log: o.Log, start: time.Now(), site: cfg.Site, cfg: cfg,
 		members: map[string]member{}, slots: map[int]string{},
 		registry: prometheus.NewRegistry(),
 	}

@@ -13,7 +13,7 @@ import (
 func (a *Agent) label(s decide.Spec) string { return a.labelOf(s) }
 
 func (a *Agent) labelOf(s decide.Spec) string {
-	if s.Site == a.cfg.Site {
+	if s.Site == a.site {
 		return s.Name
 	}
 	return s.Site + "/" + s.Name

@@ -41,9 +41,9 @@ type Options struct {
 // are open in between, so their addresses are known.
 type Agent struct {
 	opts  Options
-	site  string
 	log   *slog.Logger
 	start time.Time
+	site  string // a reload cannot change it
 
 	fleet    *decide.Fleet
 	hasher   *key.Hasher

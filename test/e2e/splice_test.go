@@ -33,7 +33,7 @@ func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	s := r.settled(t).Splice
+	s := settled(t, r.agent).Splice
 	if s.Outcomes["ended/spliced"] != n {
 		t.Errorf("responses ended %v, want %d spliced", s.Outcomes, n)
 	}

@@ -51,6 +51,9 @@ func (c *clientConn) Write(p []byte) (int, error) {
 
 // ReadFrom keeps the way open for sendfile and splice: the socket has no verdict
 // program of its own, so both are safe.
+// SyscallConn gives access to the socket.
+func (c *clientConn) SyscallConn() (syscall.RawConn, error) { return c.tcp.SyscallConn() }
+
 // CloseWrite is what net/http ends a connection with whose request it did not
 // read, so that the client can still read the answer.
 func (c *clientConn) CloseWrite() error { return c.tcp.CloseWrite() }
@@ -173,6 +176,9 @@ func (b *backendConn) Write(p []byte) (int, error) {
 	b.begin()
 	return b.tcp.Write(p)
 }
+
+// SyscallConn gives access to the socket.
+func (b *backendConn) SyscallConn() (syscall.RawConn, error) { return b.tcp.SyscallConn() }
 
 // WriteBuffers is Write of several buffers in one call.
 func (b *backendConn) WriteBuffers(v *net.Buffers) (int64, error) {

@@ -285,8 +285,12 @@ func TestShortSendIsSeen(t *testing.T) {
 	}
 	r := w.begin(target, client)
 	// Take away what the Splicer gave.
-	if err := target.(interface{ SetWriteBuffer(int) error }).SetWriteBuffer(1); err != nil {
+	socket, err := target.(syscall.Conn).SyscallConn()
+	if err != nil {
 		t.Fatal(err)
+	}
+	if e := socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 1) }); e != nil || err != nil {
+		t.Fatal(e, err)
 	}
 	raw, err := w.server.(*net.TCPConn).SyscallConn()
 	if err != nil {

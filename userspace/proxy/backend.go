@@ -119,20 +119,34 @@ func (c *backendConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// send writes what was kept back, followed by a body.
+// joined is the longest body that is copied behind its head.
+const joined = 8 << 10
+
+// send writes what was kept back, followed by a body: a short one in the same
+// call, a long one too on plain TCP. Any other connection is a Splicer's, which
+// must see each write. (net.Buffers would get around the Write of a type that
+// embeds a *net.TCPConn.)
 func (c *backendConn) send(body []byte) error {
-	head := c.head
-	if len(head) == 0 {
+	if len(c.head) == 0 {
 		return nil
 	}
-	c.head = head[:0]
-	whole := int64(len(head) + len(body))
-	c.written.Add(whole)
-	parts := net.Buffers{head, body}
-	if len(body) == 0 {
-		parts = parts[:1]
+	var parts net.Buffers
+	if len(body) <= joined {
+		parts = net.Buffers{append(c.head, body...)}
+	} else {
+		parts = net.Buffers{c.head, body}
 	}
-	n, err := parts.WriteTo(c.Conn) // one writev on a *net.TCPConn
+	c.head = c.head[:0]
+	whole := int64(0)
+	for _, p := range parts {
+		whole += int64(len(p))
+	}
+	c.written.Add(whole)
+	var to io.Writer = c.Conn
+	if _, plain := c.Conn.(*net.TCPConn); !plain {
+		to = writeOnly{c.Conn}
+	}
+	n, err := parts.WriteTo(to)
 	c.written.Add(n - whole)
 	return err
 }

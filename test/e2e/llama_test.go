@@ -83,7 +83,7 @@ func TestRealKVCache(t *testing.T) {
 				return s.Backends[0].Measured && s.Backends[1].Measured
 			})
 			realKVCache(t, base, uint64(100*i))
-			abortFreesEngine(t, base, urls)
+			abortFreesEngine(t, base, "random", urls)
 			if s := settled(t, a); mode == "auto" && s.Splice.Chunks == 0 {
 				t.Errorf("no chunk was spliced: %+v", s.Splice)
 			}
@@ -123,7 +123,7 @@ func realKVCache(t *testing.T, base string, seed uint64) {
 }
 
 // abortFreesEngine leaves a long stream: its engine must stop at once.
-func abortFreesEngine(t *testing.T, base string, urls []string) {
+func abortFreesEngine(t *testing.T, base, model string, urls []string) {
 	t.Helper()
 	running := func() (n float64) {
 		for _, u := range urls {
@@ -141,7 +141,7 @@ func abortFreesEngine(t *testing.T, base string, urls []string) {
 	before := made()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	body := chat("random", length, "Tell me everything.")
+	body := chat(model, length, "Tell me everything.")
 	body["min_tokens"], body["ignore_eos"] = length, true
 	if r, err := read(ctx, base, body, func(n int) {
 		if n == 5 {

@@ -147,6 +147,38 @@ func npm(t *testing.T, name, oneOf string) string {
 	return dir
 }
 
+// compare runs every scenario of the SDKs at both URLs and returns how many
+// there were. env is more of compare.mjs's environment.
+func compare(t *testing.T, dir, direct, through string, env ...string) (n int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", "compare.mjs", direct, through)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	for sc := bufio.NewReader(bytes.NewReader(out)); ; n++ {
+		line, rerr := sc.ReadBytes('\n')
+		if rerr == io.EOF {
+			break
+		}
+		var res struct {
+			Name   string
+			OK     bool
+			Detail json.RawMessage
+		}
+		if jerr := json.Unmarshal(line, &res); jerr != nil {
+			t.Fatalf("client printed %q", line)
+		}
+		if !res.OK {
+			t.Errorf("%s: %s", res.Name, res.Detail)
+		}
+	}
+	if n == 0 || err != nil && !t.Failed() {
+		t.Fatalf("clients: %v, %d scenarios\n%s", err, n, stderr.String())
+	}
+	return n
+}
+
 // TestSDKsGetTheSameAnswersAsDirectly runs every scenario of the official SDKs
 // straight at an engine and through the agent, spliced and not.
 func TestSDKsGetTheSameAnswersAsDirectly(t *testing.T) {
@@ -157,32 +189,7 @@ func TestSDKsGetTheSameAnswersAsDirectly(t *testing.T) {
 			if s := r.agent.Status().Splice; mode == "auto" && s.State != "on" {
 				t.Skipf("the kernel cannot splice here: %s", s.Reason)
 			}
-			cmd := exec.CommandContext(t.Context(), "node", "compare.mjs", r.direct.URL(), "http://"+r.agent.Addr())
-			cmd.Dir = dir
-			var stderr strings.Builder
-			cmd.Stderr = &stderr
-			out, err := cmd.Output()
-			n := 0
-			for sc := bufio.NewReader(bytes.NewReader(out)); ; n++ {
-				line, rerr := sc.ReadBytes('\n')
-				if rerr == io.EOF {
-					break
-				}
-				var res struct {
-					Name   string
-					OK     bool
-					Detail json.RawMessage
-				}
-				if jerr := json.Unmarshal(line, &res); jerr != nil {
-					t.Fatalf("client printed %q", line)
-				}
-				if !res.OK {
-					t.Errorf("%s: %s", res.Name, res.Detail)
-				}
-			}
-			if n == 0 || err != nil && !t.Failed() {
-				t.Fatalf("clients: %v, %d scenarios\n%s", err, n, stderr.String())
-			}
+			n := compare(t, dir, r.direct.URL(), "http://"+r.agent.Addr())
 			s := settled(t, r.agent)
 			var picks uint64
 			for _, b := range s.Backends {

@@ -123,9 +123,7 @@ func (c *backendConn) Write(p []byte) (int, error) {
 const joined = 8 << 10
 
 // send writes what was kept back, followed by a body: a short one in the same
-// call, a long one too on plain TCP. Any other connection is a Splicer's, which
-// must see each write. (net.Buffers would get around the Write of a type that
-// embeds a *net.TCPConn.)
+// call, a long one too where the connection can.
 func (c *backendConn) send(body []byte) error {
 	if len(c.head) == 0 {
 		return nil
@@ -142,13 +140,24 @@ func (c *backendConn) send(body []byte) error {
 		whole += int64(len(p))
 	}
 	c.written.Add(whole)
-	var to io.Writer = c.Conn
-	if _, plain := c.Conn.(*net.TCPConn); !plain {
-		to = writeOnly{c.Conn}
-	}
-	n, err := parts.WriteTo(to)
+	n, err := writeBuffers(c.Conn, &parts)
 	c.written.Add(n - whole)
 	return err
+}
+
+// writeBuffers writes all parts, in one writev where the connection can. A type
+// that only embeds a *net.TCPConn must see each Write: net.Buffers, left to
+// itself, would find the embedded writev and go around it.
+func writeBuffers(c net.Conn, parts *net.Buffers) (int64, error) {
+	switch w := c.(type) {
+	case interface {
+		WriteBuffers(*net.Buffers) (int64, error)
+	}:
+		return w.WriteBuffers(parts)
+	case *net.TCPConn:
+		return parts.WriteTo(w)
+	}
+	return parts.WriteTo(writeOnly{c})
 }
 
 // ReadFrom is called by the transport with the request's body.

@@ -129,8 +129,10 @@ func TestUnusualFraming(t *testing.T) {
 				if !send(c, head) {
 					return false
 				}
-				for _, m := range msgs {
-					pause()
+				for i, m := range msgs {
+					if i == 1 {
+						firstPause()
+					}
 					pause()
 					if !send(c, m) {
 						return false

@@ -119,32 +119,45 @@ func (c *backendConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// send writes what was kept back, followed by a body.
+// joined is the longest body that is copied behind its head.
+const joined = 8 << 10
+
+// send writes what was kept back, followed by a body: a short one in the same
+// call, a long one too where the connection can.
 func (c *backendConn) send(body []byte) error {
-	head := c.head
-	if len(head) == 0 {
+	if len(c.head) == 0 {
 		return nil
 	}
-	c.head = head[:0]
-	whole := int64(len(head) + len(body))
-	c.written.Add(whole)
-	parts := net.Buffers{head, body}
-	if len(body) == 0 {
-		parts = parts[:1]
+	var parts net.Buffers
+	if len(body) <= joined {
+		parts = net.Buffers{append(c.head, body...)}
+	} else {
+		parts = net.Buffers{c.head, body}
 	}
+	c.head = c.head[:0]
+	whole := int64(0)
+	for _, p := range parts {
+		whole += int64(len(p))
+	}
+	c.written.Add(whole)
 	n, err := writeBuffers(c.Conn, &parts)
 	c.written.Add(n - whole)
 	return err
 }
 
-// writeBuffers writes all parts, in one writev where the connection can.
+// writeBuffers writes all parts, in one writev where the connection can. A type
+// that only embeds a *net.TCPConn must see each Write: net.Buffers, left to
+// itself, would find the embedded writev and go around it.
 func writeBuffers(c net.Conn, parts *net.Buffers) (int64, error) {
-	if w, ok := c.(interface {
+	switch w := c.(type) {
+	case interface {
 		WriteBuffers(*net.Buffers) (int64, error)
-	}); ok {
+	}:
 		return w.WriteBuffers(parts)
+	case *net.TCPConn:
+		return parts.WriteTo(w)
 	}
-	return parts.WriteTo(c)
+	return parts.WriteTo(writeOnly{c})
 }
 
 // ReadFrom is called by the transport with the request's body.

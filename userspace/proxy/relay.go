@@ -238,10 +238,9 @@ func (c *copying) end() verdict {
 		return x.clientGone()
 	}
 	if err := c.spliced.End(); err != nil {
-		x.p.log.Warn("spliced response is damaged: connections closed", "id", x.id, "backend", c.a.backend.name, "error", err)
+		x.p.log.Warn("spliced response is damaged: client reset", "id", x.id, "backend", c.a.backend.name, "error", err)
 		x.sum.Abort = AbortSplice
 		reset(clientConn(x.r))
-		_ = c.a.conn.Close() // may be closed already
 		return broken
 	}
 	if c.window != nil {

@@ -195,8 +195,49 @@ func (d *countingDialer) DialBackend(ctx context.Context, network, addr string, 
 	return countingConn{c, &d.writes}, err
 }
 
-// TestBodyIsWrittenAtOnce: a head and its body go out together (one writev on
-// TCP, here seen as two writes), whatever their sizes, and nothing is kept back.
+// embedding is a connection as a Splicer may have it.
+type embedding struct {
+	*net.TCPConn
+	seen *atomic.Int64
+}
+
+func (c embedding) Write(p []byte) (int, error) {
+	c.seen.Add(int64(len(p)))
+	return c.TCPConn.Write(p)
+}
+
+type embeddingDialer struct {
+	NoSplice
+	seen atomic.Int64
+}
+
+func (d *embeddingDialer) DialBackend(ctx context.Context, network, addr string, n uint32) (net.Conn, error) {
+	c, err := d.NoSplice.DialBackend(ctx, network, addr, n)
+	if err != nil {
+		return nil, err
+	}
+	return embedding{c.(*net.TCPConn), &d.seen}, nil
+}
+
+// TestSplicerSeesEveryWrite: nothing is written around the connection that the
+// Splicer dialled, though it embeds one that knows writev and sendfile.
+func TestSplicerSeesEveryWrite(t *testing.T) {
+	for _, size := range []int{10, joined, joined + 1, 1 << 20} {
+		d := &embeddingDialer{}
+		g := newRig(t, func(o *Options) { o.Splicer = d })
+		g.add("a", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+		for _, path := range []string{"/v1/chat/completions", "/upload"} {
+			d.seen.Store(0)
+			g.post(path, strings.Repeat("x", size), "Content-Type", "text/plain")
+			if seen := d.seen.Load(); seen < int64(size)+100 {
+				t.Errorf("%s, %d bytes: the connection saw %d written", path, size, seen)
+			}
+		}
+	}
+}
+
+// TestBodyIsWrittenAtOnce: a head and a short body go out in one write, a long
+// one in two (one writev on plain TCP), and nothing is kept back.
 func TestBodyIsWrittenAtOnce(t *testing.T) {
 	d := &countingDialer{}
 	g := newRig(t, func(o *Options) { o.Splicer = d })
@@ -204,7 +245,7 @@ func TestBodyIsWrittenAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		body, head int
 		writes     int64
-	}{{1, 1, 2}, {100000, 1, 2}, {1 << 20, 1, 2}, {1, 10000, 4}, {100000, 10000, 4}, {0, 1, 1}, {0, 10000, 3}} {
+	}{{1, 1, 1}, {joined, 1, 1}, {100000, 1, 2}, {1 << 20, 1, 2}, {1, 10000, 4}, {100000, 10000, 4}, {0, 1, 1}, {0, 10000, 3}} {
 		d.writes.Store(0)
 		body := strings.Repeat("x", tc.body)
 		resp, got := g.post("/v1/chat/completions", body, "X-Long", strings.Repeat("y", tc.head))

@@ -44,7 +44,8 @@ type SplicedResponse interface {
 	// first token on, before each read that may block, and may arm the kernel.
 	Flushed(body int64)
 	// End says that the body was read to its end. On ErrDamaged the caller
-	// resets the client's connection, closes the backend's, and writes nothing more.
+	// resets the client's connection and writes nothing more. The backend's is the
+	// Splicer's to close: by now it may serve another request.
 	End() error
 	// Abort says that the response ends in any other way.
 	Abort()

@@ -49,8 +49,6 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps the way open for sendfile and splice: the socket has no verdict
-// program of its own, so both are safe.
 // SyscallConn gives access to the socket.
 func (c *clientConn) SyscallConn() (syscall.RawConn, error) { return c.tcp.SyscallConn() }
 
@@ -58,6 +56,11 @@ func (c *clientConn) SyscallConn() (syscall.RawConn, error) { return c.tcp.Sysca
 // read, so that the client can still read the answer.
 func (c *clientConn) CloseWrite() error { return c.tcp.CloseWrite() }
 
+// SetLinger is what the proxy resets a connection with whose answer broke off.
+func (c *clientConn) SetLinger(sec int) error { return c.tcp.SetLinger(sec) }
+
+// ReadFrom keeps the way open for sendfile and splice: the socket has no verdict
+// program of its own, so both are safe.
 func (c *clientConn) ReadFrom(r io.Reader) (int64, error) {
 	n, err := c.tcp.ReadFrom(r)
 	c.written.Add(n)

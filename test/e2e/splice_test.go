@@ -41,3 +41,25 @@ func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
 		t.Errorf("%d chunks were spliced, want most of %d", s.Chunks, n*60)
 	}
 }
+
+// TestASplicedStreamIsNotIdle: timeouts.idle looks at what reaches the client,
+// not at what passes through the agent.
+func TestASplicedStreamIsNotIdle(t *testing.T) {
+	r := newRig(t, "auto", map[string]any{"timeouts.idle": "200ms"})
+	if s := r.agent.Status().Splice; s.State != "on" {
+		t.Skipf("the kernel cannot splice here: %s", s.Reason)
+	}
+	const body = `{"model":"stand-in","stream":true,"max_tokens":400,"min_tokens":400,"messages":[{"role":"user","content":"x"}]}`
+	resp, err := http.Post("http://"+r.agent.Addr()+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.HasSuffix(bytes.TrimSpace(raw), []byte("data: [DONE]")) {
+		t.Fatalf("%v, ends with %q", err, raw[max(0, len(raw)-40):])
+	}
+	if s := settled(t, r.agent).Splice; s.Chunks < 300 {
+		t.Errorf("%d chunks were spliced: the test shows nothing", s.Chunks)
+	}
+}

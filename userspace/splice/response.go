@@ -145,6 +145,20 @@ func (r *Response) Quiet() (time.Duration, bool) {
 	return max(0, time.Duration(now.Nano()-int64(f.LastNs))), true
 }
 
+// Redirected returns the bytes that the kernel has carried of this response so
+// far: how a copy loop that waits can tell a silent server from a spliced one. Any
+// goroutine may call it.
+func (r *Response) Redirected() int64 {
+	if r.b == nil {
+		return 0
+	}
+	f, ok, err := r.s.set.Flow(r.b.key)
+	if err != nil || !ok {
+		return 0
+	}
+	return int64(f.Redirected - r.first.Redirected)
+}
+
 // fail ends the arming of this response. A response that was armed before stays
 // what it is: its splice is over, and its end is checked as ever.
 func (r *Response) fail(why Reason) {

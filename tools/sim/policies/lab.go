@@ -8,18 +8,19 @@ import (
 )
 
 // Lab is a cost formula under trial, with books and memory of its own. With the
-// zero values of Age and Differ and the constants of decide it is `priced`:
+// zero values of Age, Batch and Spread and the constants of decide it is
+// `priced`:
 //
-//	L + m (1 + Kappa + Age x) + min(d, Cap) n + Delta o a
+//	L + m + (Kappa + Age x) m + min(d, Cap) (m - u) + min(d, First) u + Delta o a
 //
 // L, m, d, o and a as in decide's priced. x is e^(-age/(4 R)) of the least
 // recent tokens in the backend's memory, which the fill would evict: R is the
 // mean age at which tokens are used again, so x is near 1 where live content
-// would go and near 0 where there is room or only old content goes. n is m, or
-// with Differ what m exceeds the smallest m of all by: a fill that must be made
-// somewhere stalls somebody wherever it is made.
+// would go and near 0 where there is room or only old content goes. u, at most
+// Batch, is what must be filled wherever the request goes: it stalls somebody
+// anyway, so the number of answers that it stalls counts up to First only.
 //
-// With Spread, the price for others (all but the factor 1 of m) is not asked for
+// With Spread, the price for others (all but L, the first m and the last term) is not asked for
 // tokens that the backend ought to hold: of a prefix that a share s of the other
 // requests in flight begin with, s times the backends ought to have a copy. A
 // prompt shared by all is then spread at once, one that is a conversation's own
@@ -27,10 +28,9 @@ import (
 type Lab struct {
 	Kappa, Cap, Delta float64
 	Age               float64
-	Differ            bool
 	Idle              float64 // R is multiplied by it; 0 = 4
 	Spread            bool
-	Batch             float64 // with Differ only so many tokens of the smallest m are taken off; 0 = all
+	Batch, First      float64
 }
 
 // Policy gives the formula a name.
@@ -86,19 +86,17 @@ func (c *lab) Route(j *traffic.Job, now Instant) int {
 	}
 	o := c.tokens / c.answers
 	slot := c.least(func(e int) float64 {
-		m := c.priced[e]
-		n := m
-		if c.Differ {
-			if n = m - least; c.Batch > 0 {
-				n = m - min(least, c.Batch)
-			}
-			n = max(n, 0) // what is waived may be more
+		m, d := c.priced[e], float64(c.decoding[e])
+		first := 0.0
+		if c.Batch > 0 {
+			first = min(m, least, c.Batch)
 		}
 		x := 0.0
 		if age, full := c.memory[e].oldest(now); full && c.Age > 0 {
 			x = math.Exp(-age / (c.Idle * c.reuse))
 		}
-		return c.load[e] + c.fill[e] + m*(c.Kappa+c.Age*x) + n*min(float64(c.decoding[e]), c.Cap) + c.Delta*o*float64(c.active[e])
+		return c.load[e] + c.fill[e] + m*(c.Kappa+c.Age*x) +
+			(m-first)*min(d, c.Cap) + first*min(d, c.First) + c.Delta*o*float64(c.active[e])
 	})
 	if slot < 0 {
 		return -1

@@ -168,4 +168,3 @@ func TestTreeAgainstSlice(t *testing.T) {
 		}
 	}
 }
-

@@ -275,6 +275,21 @@ func TestStreamsAreTaggedHoweverTheyAreCut(t *testing.T) {
 	}
 }
 
+// TestALineOfAMegabyteIsTagged (E15): a whole response in one line of a stream.
+func TestALineOfAMegabyteIsTagged(t *testing.T) {
+	text := strings.Repeat(`resp_1 \"resp_2\" `, 1<<16)
+	form := "event: response.completed\ndata: {\"response\":{\"output\":[{\"text\":\"" + text + "\"}],\"id\":\"resp_%s1\"}}\n\n"
+	e := newStore(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, form, "")
+	}))
+	a, _ := start(t, settings(t, nil, e.url))
+	_, got := ask(t, "POST", "http://"+a.Addr()+"/v1/responses", `{"model":"stand-in","input":"x","stream":true}`)
+	if want := fmt.Sprintf(form, "local."+pin.ClusterMark("gpu0")+".."); got != want {
+		t.Errorf("%d bytes, want %d", len(got), len(want))
+	}
+}
+
 // TestAnswersOfEveryEndpointAreTagged: what each kind of answer holds, and what
 // it must not lose.
 func TestAnswersOfEveryEndpointAreTagged(t *testing.T) {

@@ -28,6 +28,10 @@ test: build ## every test that this machine can run; skips say why
 	go vet $(PKGS)
 	go test $(RACE) -timeout 14m $(PKGS)
 
+.PHONY: test-kernels
+test-kernels: ## the tests of the kernel side on Debian's 6.1 and 6.12, emulated; KERNELS="6.1 ..." for others
+	test/kernels/run.sh $(KERNELS)
+
 .PHONY: generate
 generate: ## rebuild the BPF object and its Go bindings (needs clang)
 	go generate ./bpf

@@ -156,6 +156,34 @@ func TestMembersWithoutKeys(t *testing.T) {
 	}
 }
 
+// TestDisabledFindsWhatRoutingNeeds: with affinity off there are no keys, and
+// model, stream, limit and stored ids are there all the same, also where the
+// prompt would be refused.
+func TestDisabledFindsWhatRoutingNeeds(t *testing.T) {
+	off := NewHasher([32]byte{}, Options{Disabled: true})
+	for _, c := range []struct {
+		name   string
+		api    API
+		body   string
+		reason Reason
+	}{
+		{"chat", APIChat, `{"messages":[{"role":"user","content":"` + fill(prose, 4096) + `"}],"model":"m","stream":true,"max_tokens":5}`, ReasonDisabled},
+		{"unknown part", APIChat, `{"messages":[{"role":"user","content":[{"type":"x"}]}],"model":"m","stream":true,"max_tokens":5}`, ReasonDisabled},
+		{"cut off", APIChat, `{"model":"m","stream":true,"max_tokens":5,"messages":[{`, ReasonDisabled},
+		{"embeddings", APIUnknown, `{"input":["a"],"model":"m","stream":true,"max_tokens":5}`, ReasonPath},
+		{"continued", APIResponses, `{"input":"a","model":"m","stream":true,"max_output_tokens":5,"previous_response_id":"resp_1"}`, ReasonDisabled},
+	} {
+		p := Prompt{Keys: []Key{1, 2}}
+		off.Read(c.api, []byte(c.body), &p)
+		if len(p.Keys) != 0 || p.Bytes != 0 || p.Reason != c.reason || p.Model != "m" || !p.Stream || p.MaxTokens != 5 {
+			t.Errorf("%s: %+v", c.name, p)
+		}
+		if got := p.PreviousResponseID != (Span{}); got != (c.name == "continued") {
+			t.Errorf("%s: previous_response_id found: %t", c.name, got)
+		}
+	}
+}
+
 func TestStoredIDs(t *testing.T) {
 	h := NewHasher(testSecret, Options{})
 	for _, c := range []struct {

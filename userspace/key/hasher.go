@@ -11,6 +11,7 @@ import (
 // Options are the choices of an operator.
 type Options struct {
 	TokenArrays bool // key prompts given as token ids, in a domain of their own
+	Disabled    bool // make no keys: of a body only its top-level members are read
 }
 
 // Hasher reads prompts. It is immutable and safe for concurrent use.
@@ -97,6 +98,9 @@ func (r *reader) read(h *Hasher, api API, body []byte, p *Prompt) {
 	switch {
 	case api == APIUnknown:
 		p.Reason = ReasonPath
+		return
+	case h.options.Disabled:
+		p.Reason = ReasonDisabled
 		return
 	case !parsed || !utf8.Valid(body) || !modelOK || !idsOK:
 		p.Reason = ReasonInvalid

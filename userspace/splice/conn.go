@@ -24,16 +24,17 @@ func (l *listener) Accept() (net.Conn, error) {
 	if tcp == nil {
 		return c, nil
 	}
-	return &clientConn{TCPConn: tcp, raw: raw}, nil
+	return &clientConn{Conn: tcp, tcp: tcp, raw: raw}, nil
 }
 
 // A clientConn is a client's connection: a possible target. It counts what the
 // agent writes, because only the sum of that and of what the kernel writes can be
 // compared with the socket.
 type clientConn struct {
-	*net.TCPConn
-	raw     syscall.RawConn
-	written atomic.Int64
+	net.Conn // the interface: what it lacks is not promoted, see backendConn
+	tcp      *net.TCPConn
+	raw      syscall.RawConn
+	written  atomic.Int64
 
 	// Of the response under way; one at a time, so no lock.
 	member     bool // in the map of targets, with a forced send buffer
@@ -43,15 +44,25 @@ type clientConn struct {
 }
 
 func (c *clientConn) Write(p []byte) (int, error) {
-	n, err := c.TCPConn.Write(p)
+	n, err := c.tcp.Write(p)
 	c.written.Add(int64(n))
 	return n, err
 }
 
+// SyscallConn gives access to the socket.
+func (c *clientConn) SyscallConn() (syscall.RawConn, error) { return c.tcp.SyscallConn() }
+
+// CloseWrite is what net/http ends a connection with whose request it did not
+// read, so that the client can still read the answer.
+func (c *clientConn) CloseWrite() error { return c.tcp.CloseWrite() }
+
+// SetLinger is what the proxy resets a connection with whose answer broke off.
+func (c *clientConn) SetLinger(sec int) error { return c.tcp.SetLinger(sec) }
+
 // ReadFrom keeps the way open for sendfile and splice: the socket has no verdict
 // program of its own, so both are safe.
 func (c *clientConn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.TCPConn.ReadFrom(r)
+	n, err := c.tcp.ReadFrom(r)
 	c.written.Add(n)
 	return n, err
 }
@@ -115,14 +126,18 @@ func (c *clientConn) intact() (ok, gone bool) {
 // cut makes the client see a reset, whatever else is queued. The connection is
 // dead afterwards; its owner still has to close it.
 func (c *clientConn) cut() {
-	_ = c.SetLinger(0)
-	_ = c.TCPConn.Close()
+	_ = c.tcp.SetLinger(0)
+	_ = c.Close()
 }
 
 // A backendConn is a connection to a backend that was announced. It follows the
 // framing of what it hands up.
+//
+// It embeds the interface and not the TCPConn: an embedded TCPConn would promote
+// its unexported methods too, by which net.Buffers writes past Write.
 type backendConn struct {
-	*net.TCPConn
+	net.Conn
+	tcp *net.TCPConn
 	raw syscall.RawConn
 	set *maps.Set
 	key bpf.ConnKey
@@ -137,7 +152,7 @@ type backendConn struct {
 }
 
 func (b *backendConn) Read(p []byte) (int, error) {
-	n, err := b.TCPConn.Read(p)
+	n, err := b.tcp.Read(p)
 	b.mu.Lock()
 	b.read += uint32(n)
 	b.fresh = b.fresh || n > 0
@@ -162,12 +177,21 @@ func (b *backendConn) Read(p []byte) (int, error) {
 // written to its end: then the framer finds no head and is lost.)
 func (b *backendConn) Write(p []byte) (int, error) {
 	b.begin()
-	return b.TCPConn.Write(p)
+	return b.tcp.Write(p)
+}
+
+// SyscallConn gives access to the socket.
+func (b *backendConn) SyscallConn() (syscall.RawConn, error) { return b.tcp.SyscallConn() }
+
+// WriteBuffers is Write of several buffers in one call.
+func (b *backendConn) WriteBuffers(v *net.Buffers) (int64, error) {
+	b.begin()
+	return v.WriteTo(b.tcp)
 }
 
 func (b *backendConn) ReadFrom(r io.Reader) (int64, error) {
 	b.begin()
-	return b.TCPConn.ReadFrom(r)
+	return b.tcp.ReadFrom(r)
 }
 
 // WriteTo hides the one of TCPConn: every byte must be seen by Read.
@@ -195,7 +219,7 @@ func (b *backendConn) Close() error {
 		b.settle(f, ok && err == nil)
 	}
 	b.mu.Unlock()
-	return b.TCPConn.Close()
+	return b.tcp.Close()
 }
 
 // settle gives the armed response its numbers; b.mu is held.

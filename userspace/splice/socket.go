@@ -1,11 +1,11 @@
 package splice
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,18 +58,13 @@ const (
 	memWords      = 9
 )
 
-func memInfo(fd int) ([memWords]uint32, error) {
-	var info [memWords]uint32
-	// The string form is the one that takes any length; it may lose a zero byte at
-	// the end, which the padding gives back.
-	s, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MEMINFO)
-	if err != nil {
-		return info, fmt.Errorf("read SO_MEMINFO: %w", err)
-	}
-	var b [memWords * 4]byte
-	copy(b[:], s)
-	for i := range info {
-		info[i] = binary.NativeEndian.Uint32(b[i*4:])
+func memInfo(fd int) (info [memWords]uint32, err error) {
+	// x/sys has no form of getsockopt for an array of numbers.
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return info, fmt.Errorf("read SO_MEMINFO: %w", errno)
 	}
 	return info, nil
 }

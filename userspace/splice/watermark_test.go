@@ -161,7 +161,7 @@ func TestWatermarks(t *testing.T) {
 					p = &peer{TCPConn: c.(*net.TCPConn), br: bufio.NewReader(c)}
 				}
 				_ = p.SetDeadline(time.Now().Add(2 * time.Minute)) // only ends a hang
-				fmt.Fprintf(p, "GET /%d HTTP/1.1\r\nHost: %s\r\n\r\n", pl.seed, engines[n%4].addr)
+				_, _ = fmt.Fprintf(p, "GET /%d HTTP/1.1\r\nHost: %s\r\n\r\n", pl.seed, engines[n%4].addr)
 				resp, err := http.ReadResponse(p.br, nil)
 				if err != nil {
 					t.Errorf("stream %d: %v", pl.seed, err)

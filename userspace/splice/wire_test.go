@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -270,5 +271,141 @@ func TestArmDoesNotOutliveItsResponse(t *testing.T) {
 	n := 0
 	if err := w.set.Arms(func(maps.Conn, bpf.Arm) bool { n++; return true }); err != nil || n != 0 {
 		t.Errorf("%d arms are left, %v", n, err)
+	}
+}
+
+// E29: when the client's socket runs full all the same (the system is short of
+// memory), the server's send is short and it sends the rest again, from the middle of
+// a chunk. Whatever becomes of that, the client is never told that it has everything.
+func TestShortSendIsSeen(t *testing.T) {
+	w := newWire(t)
+	target, client := w.client()
+	if err := client.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	r := w.begin(target, client)
+	// Take away what the Splicer gave.
+	socket, err := target.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 1) }); e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	raw, err := w.server.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := []byte(chunk(token("s", 0, 30_000)))
+	short, sent := false, 0
+	for range 10 {
+		var n int
+		if e := raw.Control(func(fd uintptr) {
+			n, err = unix.SendmsgN(int(fd), message[sent:], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		}); e != nil {
+			t.Fatal(e)
+		}
+		if err != nil && !errors.Is(err, unix.EAGAIN) {
+			t.Fatal(err)
+		}
+		sent += max(n, 0)
+		if sent < len(message) {
+			short = true
+			break
+		}
+		sent = 0
+	}
+	if !short {
+		t.Skip("the client's socket took everything: no short send on this kernel")
+	}
+	read := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(client)
+		read <- string(b)
+	}()
+	// The rest, as an event loop sends it when it is told that it can.
+	rest := message[sent:]
+	for len(rest) > 0 {
+		var n int
+		if e := raw.Control(func(fd uintptr) {
+			n, err = unix.SendmsgN(int(fd), rest, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		}); e != nil {
+			t.Fatal(e)
+		}
+		if err != nil && !errors.Is(err, unix.EAGAIN) {
+			t.Fatal(err)
+		}
+		rest = rest[max(n, 0):]
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := io.WriteString(w.server, last); err != nil {
+		t.Fatal(err)
+	}
+	// The copy loop reads on; what it gets it cannot take for chunks.
+	buf := make([]byte, 64<<10)
+	n := 0
+	for !strings.HasSuffix(string(buf[:n]), last) {
+		m, err := w.backend.Read(buf[n:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += m
+	}
+	if err := r.End(); !errors.Is(err, splice.ErrDamaged) {
+		t.Errorf("End: %v after %d bytes to the agent, want ErrDamaged", err, n)
+	}
+	if got := <-read; strings.HasSuffix(got, last) {
+		t.Error("the client was told that the response is whole")
+	}
+}
+
+// H19: a server's socket that is taken out of the map in the middle of a stream, as a
+// new agent does with its predecessor's, goes on as a plain one.
+func TestSweptServerGoesOn(t *testing.T) {
+	w := newWire(t)
+	target, client := w.client()
+	r := w.begin(target, client)
+	w.move(w.server, client, chunk("spliced"))
+	if _, err := io.WriteString(w.server, chunk("passed")+last); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := w.set.Sweep(); err != nil || n != 1 {
+		t.Fatalf("swept %d flows, %v", n, err)
+	}
+	if _, err := io.WriteString(w.server, "plain"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(w.backend, chunk("passed")+last+"plain")
+	r.Abort()
+}
+
+// The copy loop of a spliced response sees nothing; an idle timeout must not take that
+// for silence.
+func TestQuietCountsRedirectedChunks(t *testing.T) {
+	w := newWire(t)
+	target, client := w.client()
+	r := w.begin(target, client)
+	before, ok := r.Quiet()
+	if !ok {
+		t.Fatal("the kernel does not know")
+	}
+	time.Sleep(20 * time.Millisecond)
+	quiet, ok := r.Quiet()
+	if !ok || quiet < before+20*time.Millisecond {
+		t.Errorf("after a pause: %v, %v", quiet, ok)
+	}
+	flow := func() (last uint64) {
+		_ = w.set.Flows(func(_ maps.Conn, f bpf.Flow) bool { last = f.LastNs; return false })
+		return last
+	}
+	was := flow()
+	w.move(w.server, client, chunk("direct"))
+	if is := flow(); is < was+uint64(20*time.Millisecond) {
+		t.Errorf("the last message was at %d, is at %d", was, is)
+	}
+	r.Abort()
+	off := splice.New(nil, splice.Default()).Begin(target, w.backend, splice.ResponseInfo{})
+	if _, ok := off.Quiet(); ok {
+		t.Error("a response that is not spliced has a kernel clock")
 	}
 }

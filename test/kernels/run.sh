@@ -77,23 +77,22 @@ unpack() {
 	mv "$dir.part" "$dir"
 }
 
-# resolve KERNEL...: prints packages, oldest version first.
+# resolve KERNEL...: adds to kernels.
+kernels=()
 resolve() {
-	local k
+	local k found
 	for k; do
-		case $k in
-		linux-image-*) echo "$k" ;;
-		*) offered "$k" | sed -n '1p;$p' ;;
-		esac
-	done | awk '!seen[$0]++'
+		found=$k
+		[[ $k == linux-image-* ]] || found=$(offered "$k" | sed -n '1p;$p' | uniq)
+		[ -n "$found" ] || die "Debian $suite offers no kernel $k"
+		mapfile -t -O ${#kernels[@]} kernels <<<"$found"
+	done
 }
 
 # offered SERIES: prints the packages of a series in the order of their versions.
 offered() {
 	apt-cache "${apt[@]}" pkgnames "linux-image-$1." | { grep -E -- '-cloud-amd64-unsigned$' || true; } |
-		while read -r p; do
-			apt-cache "${apt[@]}" madison "$p"
-		done | awk '{print $3, $1}' | sort -V | awk '{print $2}'
+		xargs -r apt-cache "${apt[@]}" madison | awk '{print $3, $1}' | sort -V | awk '{print $2}'
 }
 
 # The image, but for the modules: busybox, init, the tests.
@@ -152,8 +151,7 @@ row() {
 	printf '%-30s %-22s %-6s %5s %5s %5s %6s' "$@"
 }
 
-mapfile -t kernels < <(resolve "$@")
-[ ${#kernels[@]} -gt 0 ] || die "$suite offers no kernel for: $*"
+resolve "$@"
 base
 patterns=() logs=() failed=0
 for m in "${modules[@]}"; do

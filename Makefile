@@ -28,6 +28,23 @@ test: build ## every test that this machine can run; skips say why
 	go vet $(PKGS)
 	go test $(RACE) -timeout 14m $(PKGS)
 
+# Engines of others are built or found outside the repository.
+CACHE      ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tautline
+LLMD_SIM   := v0.10.2
+
+$(CACHE)/llm-d-inference-sim-$(LLMD_SIM):
+	mkdir -p $@.src
+	printf 'module simulator\n\ngo 1.26\n\nrequire github.com/llm-d/llm-d-inference-sim $(LLMD_SIM)\n' > $@.src/go.mod
+	cd $@.src && CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o $@ github.com/llm-d/llm-d-inference-sim/cmd/llm-d-inference-sim
+
+.PHONY: test-llm-d-sim
+test-llm-d-sim: $(CACHE)/llm-d-inference-sim-$(LLMD_SIM) ## the SDKs through the agent before llm-d's simulator (root; builds it once, minutes)
+	LLM_D_SIM=$< go test -count=1 -v -run '^TestLLMDSim$$' ./test/e2e
+
+.PHONY: test-vllm
+test-vllm: ## the agent before real vLLM; VLLM=path of a vllm binary
+	VLLM='$(VLLM)' go test -count=1 -v -timeout 30m -run '^TestVLLM' ./test/e2e
+
 .PHONY: generate
 generate: ## rebuild the BPF object and its Go bindings (needs clang)
 	go generate ./bpf

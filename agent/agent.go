@@ -62,7 +62,7 @@ type Agent struct {
 	mu      sync.Mutex // guards what a reload changes
 	cfg     *config.Config
 	members map[string]member // by site/name
-	slots   map[int]string    // label of each slot
+	slots   map[int]shown     // by slot
 	tagger  *pin.Tagger
 }
 
@@ -72,12 +72,15 @@ type member struct {
 	cfg  config.Backend
 }
 
+// shown is how a backend appears in metrics, status and kernel.
+type shown struct{ label, url string }
+
 // New opens an agent: listeners, backends, polls. Nothing is accepted until Run,
 // which must follow, or Close.
 func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	a := &Agent{
-		opts: o, log: o.Log, start: time.Now(), site: cfg.Site, cfg: cfg,
-		members: map[string]member{}, slots: map[int]string{},
+		opts: o, log: o.Log, start: time.Now(), cfg: cfg,
+		site: cfg.Site, members: map[string]member{}, slots: map[int]shown{},
 		registry: prometheus.NewRegistry(),
 	}
 	if err := a.open(ctx, cfg); err != nil {

@@ -106,11 +106,11 @@ func (a *Agent) setBackends(cfg *config.Config) error {
 	return a.pins.set(cfg.Site, a.tagger, a.members, a.label)
 }
 
-// addBackend makes a backend known. The order matters: nothing is routed to a
-// slot that the proxy does not know yet.
+// addBackend makes a backend known. A request that is routed to it before the
+// proxy knows it is retried, like one whose backend was removed.
 func (a *Agent) addBackend(b config.Backend) error {
 	spec := decide.Spec{Site: b.Site, Name: b.Name, Models: b.Models}
-	label := a.labelOf(spec)
+	label := a.label(spec)
 	slot := a.fleet.Add(spec)
 	if err := a.proxy.AddBackend(slot, proxy.Backend{Name: label, URL: b.URL}); err != nil {
 		a.fleet.Remove(slot)
@@ -122,7 +122,7 @@ func (a *Agent) addBackend(b config.Backend) error {
 		return err
 	}
 	a.members[b.Site+"/"+b.Name] = member{slot, b}
-	a.slots[slot] = label
+	a.slots[slot] = shown{label, b.URL}
 	a.log.Info("backend added", "backend", label, "url", b.URL)
 	return nil
 }
@@ -131,7 +131,7 @@ func (a *Agent) removeBackend(id string, m member) {
 	a.poller.Remove(m.slot)
 	a.fleet.Remove(m.slot)
 	a.proxy.RemoveBackend(m.slot)
-	a.recorder.Forget(a.slots[m.slot])
+	a.recorder.Forget(a.slots[m.slot].label)
 	if set := a.kernel.maps(); set != nil {
 		if err := set.DeleteBackend(uint32(m.slot)); err != nil {
 			a.log.Warn("row of a removed backend stays in the kernel", "backend", id, "err", err)

@@ -10,9 +10,7 @@ import (
 
 // label names a backend in metrics: its name, with the site before it when it
 // is another site's gateway.
-func (a *Agent) label(s decide.Spec) string { return a.labelOf(s) }
-
-func (a *Agent) labelOf(s decide.Spec) string {
+func (a *Agent) label(s decide.Spec) string {
 	if s.Site == a.site {
 		return s.Name
 	}
@@ -23,12 +21,7 @@ func (a *Agent) labelOf(s decide.Spec) string {
 func (a *Agent) address(slot int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, m := range a.members {
-		if m.slot == slot {
-			return m.cfg.URL
-		}
-	}
-	return ""
+	return a.slots[slot].url
 }
 
 // pollStatus is the poller's state, by label.

@@ -14,7 +14,8 @@ import (
 // maps.h that an older reader would misread.
 const Version = 1
 
-// The types shared with the kernel, under the names of include/abi.h.
+// Announcement and the others are the types shared with the kernel, under the
+// names of include/abi.h.
 type (
 	Announcement = TautlineAnnouncement
 	Arm          = TautlineArm

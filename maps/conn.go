@@ -126,6 +126,22 @@ func (s *Set) Flows(f func(Conn, bpf.Flow) bool) error {
 	return nil
 }
 
+// Arms calls f for each offer that has not been taken, as Flows does.
+func (s *Set) Arms(f func(Conn, bpf.Arm) bool) error {
+	var k bpf.ConnKey
+	var v bpf.Arm
+	it := s.m.Arms.Iterate()
+	for it.Next(&k, &v) {
+		if !f(ConnOf(k), v) {
+			return nil
+		}
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return fmt.Errorf("list arms: %w", err)
+	}
+	return nil
+}
+
 // Live counts the connections by state.
 func (s *Set) Live() (map[bpf.FlowState]int, error) {
 	n := make(map[bpf.FlowState]int)

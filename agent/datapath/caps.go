@@ -27,9 +27,9 @@ func Capabilities() []Capability {
 	}
 }
 
-// Missing returns those of Capabilities that this thread lacks.
+// missingCapabilities returns those of Capabilities that this thread lacks.
 // CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as in the kernel.
-func Missing() ([]Capability, error) {
+func missingCapabilities() ([]Capability, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &data[0]); err != nil {

@@ -52,7 +52,7 @@ type Datapath struct {
 // It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrLocked,
 // ErrRejected, maps.ErrIncompatible.
 func Open(o Options) (*Datapath, error) {
-	missing, err := Missing()
+	missing, err := missingCapabilities()
 	if err != nil {
 		return nil, err
 	}
@@ -135,14 +135,24 @@ func (d *Datapath) preparePins(pinPath string) error {
 		return fmt.Errorf("open pin path: %w", err)
 	}
 	d.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("%w: %s", ErrLocked, pinPath)
-		}
-		return fmt.Errorf("lock pin path: %w", err)
+	if err := flock(lock, pinPath); err != nil {
+		return err
 	}
 	if err := maps.Verify(pinPath); err != nil && !errors.Is(err, maps.ErrNotPinned) {
 		return err
+	}
+	return nil
+}
+
+// flock takes the lock of the pin path; it goes with the file, and so with the
+// process.
+func flock(f *os.File, pinPath string) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("%w: %s", ErrLocked, pinPath)
+	}
+	if err != nil {
+		return fmt.Errorf("lock pin path: %w", err)
 	}
 	return nil
 }

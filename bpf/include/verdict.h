@@ -10,9 +10,10 @@
 #include "count.h"
 #include "frame.h"
 
-/* Credit pays for kernel memory, not only for bytes: a message of a few bytes
- * costs the client's socket a segment of its own. */
-#define MESSAGE_COST 512
+/* Credit pays for kernel memory, not only for bytes: a message of a few bytes may
+ * cost the client's socket a segment of its own, some 1300 bytes. With this charge
+ * a credit's worth of the smallest messages holds at most five times the credit. */
+#define MESSAGE_COST 256
 
 struct walk {
 	struct sk_msg_md *msg;

@@ -44,6 +44,8 @@ func newRoot() *cobra.Command {
 		newSim(),
 		newPlan(),
 		newDoctor(),
+		newMaps(),
+		newCalibrate(),
 		newConfig(),
 		newBench(),
 	)

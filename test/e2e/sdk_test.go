@@ -51,11 +51,22 @@ func newRig(t *testing.T, splice string, overrides map[string]any) *rig {
 		return s
 	}
 	r.direct = start()
-	var backends []map[string]any
+	var urls []string
 	for range 3 {
 		s := start()
 		r.engines = append(r.engines, s)
-		backends = append(backends, map[string]any{"url": s.URL()})
+		urls = append(urls, s.URL())
+	}
+	r.agent = startAgent(t, urls, splice, overrides)
+	return r
+}
+
+// startAgent runs an agent before the engines at urls until the test ends.
+func startAgent(t *testing.T, urls []string, splice string, overrides map[string]any) *agent.Agent {
+	t.Helper()
+	var backends []map[string]any
+	for _, u := range urls {
+		backends = append(backends, map[string]any{"url": u})
 	}
 	over := map[string]any{
 		"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "backends": backends,
@@ -69,20 +80,20 @@ func newRig(t *testing.T, splice string, overrides map[string]any) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.agent, err = agent.New(t.Context(), cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(testWriter{t}, nil))})
+	a, err := agent.New(t.Context(), cfg, agent.Options{Version: "test", Log: slog.New(slog.NewTextHandler(testWriter{t}, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.agent.Run(ctx) }()
+	go func() { done <- a.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("agent: %v", err)
 		}
 	})
-	return r
+	return a
 }
 
 type testWriter struct{ t *testing.T }
@@ -93,10 +104,10 @@ func (w testWriter) Write(p []byte) (int, error) {
 }
 
 // settled waits until nothing is in flight and returns the status then.
-func (r *rig) settled(t *testing.T) telemetry.Status {
+func settled(t *testing.T, a *agent.Agent) telemetry.Status {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		s := r.agent.Status()
+		s := a.Status()
 		busy := s.ActiveStreams > 0
 		for _, b := range s.Backends {
 			busy = busy || b.Inflight > 0 || b.UncachedTokens > 0
@@ -110,11 +121,11 @@ func (r *rig) settled(t *testing.T) telemetry.Status {
 	}
 }
 
-// clients returns the folder of the SDKs, installed by npm. On a machine
-// without Node or its registry the test is skipped, in CI it fails.
-func clients(t *testing.T) string {
+// npm returns a folder beside this file with its packages installed. On a
+// machine without Node or its registry the test is skipped, in CI it fails.
+func npm(t *testing.T, name, oneOf string) string {
 	t.Helper()
-	dir, err := filepath.Abs("clients")
+	dir, err := filepath.Abs(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,9 +134,9 @@ func clients(t *testing.T) string {
 		miss = t.Fatalf
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
-		miss("the SDKs need Node and npm: %v", err)
+		miss("%s needs Node and npm: %v", name, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "node_modules", "openai")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", oneOf)); err == nil {
 		return dir
 	}
 	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional")
@@ -136,43 +147,50 @@ func clients(t *testing.T) string {
 	return dir
 }
 
+// compare runs every scenario of the SDKs at both URLs and returns how many
+// there were. env is more of compare.mjs's environment.
+func compare(t *testing.T, dir, direct, through string, env ...string) (n int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", "compare.mjs", direct, through)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	for sc := bufio.NewReader(bytes.NewReader(out)); ; n++ {
+		line, rerr := sc.ReadBytes('\n')
+		if rerr == io.EOF {
+			break
+		}
+		var res struct {
+			Name   string
+			OK     bool
+			Detail json.RawMessage
+		}
+		if jerr := json.Unmarshal(line, &res); jerr != nil {
+			t.Fatalf("client printed %q", line)
+		}
+		if !res.OK {
+			t.Errorf("%s: %s", res.Name, res.Detail)
+		}
+	}
+	if n == 0 || err != nil && !t.Failed() {
+		t.Fatalf("clients: %v, %d scenarios\n%s", err, n, stderr.String())
+	}
+	return n
+}
+
 // TestSDKsGetTheSameAnswersAsDirectly runs every scenario of the official SDKs
 // straight at an engine and through the agent, spliced and not.
 func TestSDKsGetTheSameAnswersAsDirectly(t *testing.T) {
-	dir := clients(t)
+	dir := npm(t, "clients", "openai")
 	for _, mode := range []string{"off", "auto"} {
 		t.Run("splice="+mode, func(t *testing.T) {
 			r := newRig(t, mode, nil)
 			if s := r.agent.Status().Splice; mode == "auto" && s.State != "on" {
 				t.Skipf("the kernel cannot splice here: %s", s.Reason)
 			}
-			cmd := exec.CommandContext(t.Context(), "node", "compare.mjs", r.direct.URL(), "http://"+r.agent.Addr())
-			cmd.Dir = dir
-			var stderr strings.Builder
-			cmd.Stderr = &stderr
-			out, err := cmd.Output()
-			n := 0
-			for sc := bufio.NewReader(bytes.NewReader(out)); ; n++ {
-				line, rerr := sc.ReadBytes('\n')
-				if rerr == io.EOF {
-					break
-				}
-				var res struct {
-					Name   string
-					OK     bool
-					Detail json.RawMessage
-				}
-				if jerr := json.Unmarshal(line, &res); jerr != nil {
-					t.Fatalf("client printed %q", line)
-				}
-				if !res.OK {
-					t.Errorf("%s: %s", res.Name, res.Detail)
-				}
-			}
-			if n == 0 || err != nil && !t.Failed() {
-				t.Fatalf("clients: %v, %d scenarios\n%s", err, n, stderr.String())
-			}
-			s := r.settled(t)
+			n := compare(t, dir, r.direct.URL(), "http://"+r.agent.Addr())
+			s := settled(t, r.agent)
 			var picks uint64
 			for _, b := range s.Backends {
 				for _, n := range b.Picks {

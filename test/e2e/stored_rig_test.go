@@ -31,7 +31,7 @@ type sdk struct {
 func startSDK(t *testing.T) *sdk {
 	t.Helper()
 	cmd := exec.Command("node", "stored.mjs")
-	cmd.Dir, cmd.Stderr = clients(t), os.Stderr
+	cmd.Dir, cmd.Stderr = npm(t, "clients", "openai"), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func StartFleet(ctx context.Context, binary string, splice string, log io.Writer
 	f = &Fleet{}
 	defer func() {
 		if err != nil {
-			f.Stop()
+			err = errors.Join(err, f.Stop())
 			f = nil
 		}
 	}()

@@ -236,12 +236,12 @@ func (o *Options) change(sc *Scenario, trace *traffic.Trace, load float64) {
 func readTrace(path string) (*traffic.Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("trace: %v", err)
+		return nil, fmt.Errorf("trace: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	t, err := traffic.ReadTrace(f)
 	if err != nil {
-		return nil, fmt.Errorf("trace %s: %v", path, err)
+		return nil, fmt.Errorf("trace %s: %w", path, err)
 	}
 	return t, nil
 }

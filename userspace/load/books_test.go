@@ -245,8 +245,8 @@ func TestModelsAreBounded(t *testing.T) {
 	if len(b.models) != 3 || len(b.names) != 2 || seen[0] != 98 {
 		t.Fatalf("%d means, %d names, %v", len(b.models), len(b.names), seen)
 	}
-	if b.Model("x") != b.Model("x") {
-		t.Fatal("number changed")
+	if first, again := seen[1], b.Model("x"); first != 1 || again != 2 {
+		t.Fatalf("numbers changed: %v, x is %d", seen, again)
 	}
 }
 

@@ -49,7 +49,8 @@ type exchange struct {
 	decided decide.Decision
 	wrote   atomic.Int64 // instant at which the request was written; 0 = not yet
 
-	sum Summary
+	sum    Summary
+	served bool // serve has returned; if not, it panicked
 }
 
 // verdict is how a handler leaves its client.
@@ -77,8 +78,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.prompt = p.prompts.Get().(*key.Prompt)
 	defer x.finish()
-	x.sum.Abort = AbortHandler // unless serve returns
 	v := x.serve()
+	x.served = true
 	if v == broken {
 		panic(http.ErrAbortHandler)
 	}
@@ -87,6 +88,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // finish settles what is left, on every way out.
 func (x *exchange) finish() {
 	now := x.p.clock()
+	if !x.served {
+		x.sum.Abort = AbortHandler
+	}
 	x.ticket.Done(now)
 	x.dropBody()
 	x.dropPlain()
@@ -114,7 +118,6 @@ func (x *exchange) dropPlain() {
 }
 
 func (x *exchange) serve() verdict {
-	x.sum.Abort = AbortNone
 	if why := x.admit(); why != RefusalNone {
 		return x.refuse(why, "")
 	}

@@ -52,8 +52,8 @@ type Edit struct {
 
 // Rewriter changes a body that streams through. The pieces may be split anywhere.
 type Rewriter interface {
-	// Rewrite appends to dst what can be sent after p has come in.
-	Rewrite(dst, p []byte) []byte
+	// Append appends to dst what can be sent after p has come in.
+	Append(dst, p []byte) []byte
 	// Finish appends what was held back, at the end of the body.
 	Finish(dst []byte) []byte
 }

@@ -98,7 +98,8 @@ type copying struct {
 	x       *exchange
 	a       *attempt
 	body    io.Reader
-	buf     *[]byte
+	small   []byte   // what a stream is read with, as long as it comes in drops
+	buf     *[]byte  // of readBytes; nil while small will do
 	rw      Rewriter // nil: byte for byte
 	out     []byte   // what rw made; reused
 	flush   bool     // flush after every write
@@ -117,9 +118,12 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 	c := &copying{
 		x: x, a: a, rw: rw,
 		body:  resp.Body,
-		buf:   x.p.reads.Get().(*[]byte),
 		flush: events || resp.ContentLength < 0,
 		idle:  x.params.Timeouts.Idle,
+	}
+	if c.flush {
+		// A stream waits most of its life, and there are thousands.
+		c.small = make([]byte, streamBytes)
 	}
 	plain := !encoded(resp.Header)
 	switch {
@@ -142,6 +146,9 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
 		Rewritten:      rw != nil,
 	})
+	if by, ok := c.spliced.(Redirecting); ok {
+		a.moving.Store(&movement{by: by})
+	}
 	// A client that has gone, or a drain that is over, ends a write that hangs.
 	c.stop = context.AfterFunc(x.r.Context(), func() { _ = x.rc.SetWriteDeadline(time.Unix(1, 0)) })
 	return c
@@ -150,7 +157,9 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 // release gives back what was borrowed.
 func (c *copying) release() {
 	c.stop()
-	c.x.p.reads.Put(c.buf)
+	if c.buf != nil {
+		c.x.p.reads.Put(c.buf)
+	}
 	if c.window != nil {
 		c.x.p.windows.Put(c.window)
 	}
@@ -167,8 +176,12 @@ func chunked(resp *http.Response) bool {
 // run copies until the body's end. Each read is written, and flushed where the
 // answer streams, before the next one.
 func (c *copying) run() verdict {
-	buf := *c.buf
+	buf := c.small
 	for {
+		if c.buf == nil && len(buf) == 0 {
+			c.buf = c.x.p.reads.Get().(*[]byte)
+			buf = *c.buf
+		}
 		if c.token && c.flush {
 			c.spliced.Flushed(c.sent)
 		}
@@ -182,6 +195,9 @@ func (c *copying) run() verdict {
 		}
 		switch {
 		case err == nil:
+			if c.buf == nil && n == len(buf) {
+				buf = nil // there is more where that came from
+			}
 		case errors.Is(err, io.EOF):
 			return c.end()
 		default:
@@ -198,7 +214,7 @@ func (c *copying) pass(p []byte) bool {
 		c.window.see(p)
 	}
 	if c.rw != nil {
-		c.out = c.rw.Rewrite(c.out[:0], p)
+		c.out = c.rw.Append(c.out[:0], p)
 		p = c.out
 	}
 	ok := c.write(p)
@@ -235,10 +251,9 @@ func (c *copying) end() verdict {
 		return x.clientGone()
 	}
 	if err := c.spliced.End(); err != nil {
-		x.p.log.Warn("spliced response is damaged: connections closed", "id", x.id, "backend", c.a.backend.name, "error", err)
+		x.p.log.Warn("spliced response is damaged: client reset", "id", x.id, "backend", c.a.backend.name, "error", err)
 		x.sum.Abort = AbortSplice
 		reset(clientConn(x.r))
-		_ = c.a.conn.Close() // may be closed already
 		return broken
 	}
 	if c.window != nil {

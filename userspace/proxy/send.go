@@ -48,6 +48,7 @@ type attempt struct {
 	before  int64 // bytes written to the connection before this request
 
 	headDone atomic.Bool
+	moving   atomic.Pointer[movement] // nil: nothing moves but what the copy loop reads
 
 	mu      sync.Mutex // guards the client's header against a late 1xx
 	settled bool       // RoundTrip has returned
@@ -178,13 +179,26 @@ func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
 // maxWait is a timer's time while it has nothing to watch.
 const maxWait = 1 << 62
 
+// movement watches what the kernel moves past the copy loop.
+type movement struct {
+	by   Redirecting
+	seen int64 // when the timer ran out last; only the timer's goroutine uses it
+}
+
 // expired is what the timer does.
 func (a *attempt) expired() {
-	if a.headDone.Load() {
-		a.cancel(errIdle)
-	} else {
+	if !a.headDone.Load() {
 		a.cancel(errHeadTimeout)
+		return
 	}
+	if m := a.moving.Load(); m != nil {
+		if n := m.by.Redirected(); n != m.seen {
+			m.seen = n
+			a.timer.Reset(a.x.params.Timeouts.Idle) // on an attempt that has ended it does nothing
+			return
+		}
+	}
+	a.cancel(errIdle)
 }
 
 func (a *attempt) stopTimer() {
@@ -248,6 +262,8 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	a.reused = info.Reused
 	if a.counted != nil {
 		a.before = a.counted.written.Load()
+		// A body in memory follows the head at once, but not through TLS.
+		a.counted.join = info.Conn == net.Conn(a.counted) && a.x.length > 0 && a.x.stream == nil
 	}
 }
 

@@ -44,10 +44,19 @@ type SplicedResponse interface {
 	// first token on, before each read that may block, and may arm the kernel.
 	Flushed(body int64)
 	// End says that the body was read to its end. On ErrDamaged the caller
-	// resets the client's connection, closes the backend's, and writes nothing more.
+	// resets the client's connection and writes nothing more. The backend's is the
+	// Splicer's to close: by now it may serve another request.
 	End() error
 	// Abort says that the response ends in any other way.
 	Abort()
+}
+
+// Redirecting is what a SplicedResponse may implement as well, so that a stream
+// that runs through the kernel is not taken for one that stands still.
+type Redirecting interface {
+	// Redirected returns the bytes that the kernel has moved so far. It may be
+	// called by any goroutine, until End or Abort and for a moment after.
+	Redirected() int64
 }
 
 // NoSplice is the Splicer that never splices.

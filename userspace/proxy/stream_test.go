@@ -457,7 +457,7 @@ func (m marker) Response(backend string, _ PinRequest, _ int, h http.Header) (Re
 
 type upper string
 
-func (u upper) Rewrite(dst, p []byte) []byte {
+func (u upper) Append(dst, p []byte) []byte {
 	return append(dst, strings.ToUpper(string(p))...)
 }
 func (u upper) Finish(dst []byte) []byte { return append(dst, "-"+u...) }

@@ -25,6 +25,7 @@ import (
 const (
 	childEnv   = "TAUTLINE_TEST_CHILD"
 	pinPathEnv = "TAUTLINE_TEST_PIN_PATH"
+	copyEnv    = "TAUTLINE_TEST_COPY" // the same loop, never armed
 )
 
 func TestMain(m *testing.M) {
@@ -56,6 +57,7 @@ func child() int {
 		return 1
 	}
 	r := newRigWith(tb, k.Maps(), splice.Default())
+	r.unspliced = os.Getenv(copyEnv) != ""
 	fmt.Println(r.addr)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
@@ -88,7 +90,7 @@ type agent struct {
 }
 
 // startAgent starts one, with only the capabilities of caps unless that is nil.
-func startAgent(t *testing.T, pinPath string, caps []int) *agent {
+func startAgent(t testing.TB, pinPath string, caps []int) *agent {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), childEnv+"=1", pinPathEnv+"="+pinPath)

@@ -3,6 +3,7 @@ package splice
 import (
 	"errors"
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,15 +27,21 @@ type Response struct {
 	c *clientConn
 	b *backendConn
 
-	why     Reason // Spliced: may be armed
-	ended   bool
-	armed   bool // at least once
-	at      uint32
-	skip    int // flushes to let pass before the next arm
-	barren  int
-	taken   uint64 // arms taken before the last arm
-	chunks  uint64 // chunks redirected before the last arm
-	started uint64 // bytes redirected on the connection before this response
+	why      Reason // Spliced: may be armed
+	ended    bool
+	armed    bool   // at least once
+	at       uint32 // position of the last arm
+	exchange uint64 // of the backend's connection
+	skip     int    // flushes to let pass before the next arm
+	barren   int    // arms in a row that gained nothing
+	first    bpf.Flow
+
+	// Guarded by b.mu. Of the flow when bytes came behind the last arm; first
+	// before that.
+	last    bpf.Flow
+	settled bool // last is later than the last arm
+	took    bool // the last arm was taken
+	gained  bool // and chunks were redirected
 }
 
 // Begin begins a response: its head was read from the backend. It never returns
@@ -68,11 +75,14 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 	if r.b, ok = backend.(*backendConn); !ok {
 		return Unclaimed
 	}
-	f, ok := r.b.flow()
-	if !ok || f.State != bpf.FlowPassing {
+	f, ok, err := r.s.set.Flow(r.b.key)
+	if err != nil || !ok || f.State != bpf.FlowPassing {
 		return Unclaimed
 	}
-	r.started, r.chunks, r.taken = f.Redirected, f.Chunks, f.Arms
+	r.first, r.last = f, f
+	r.b.mu.Lock()
+	r.exchange = r.b.exchange
+	r.b.mu.Unlock()
 	return Spliced
 }
 
@@ -116,6 +126,39 @@ func (r *Response) Flushed(body int64) {
 	}
 }
 
+// Quiet returns how long ago the server sent its last message, wherever that went;
+// false when the kernel does not know. An idle timeout must ask: while a response is
+// spliced the copy loop sees nothing of it, however lively it is. Unlike the other
+// methods it may be called by any goroutine until the response ends.
+func (r *Response) Quiet() (time.Duration, bool) {
+	if r.b == nil {
+		return 0, false
+	}
+	f, ok, err := r.s.set.Flow(r.b.key)
+	if err != nil || !ok || f.LastNs == 0 {
+		return 0, false
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, false
+	}
+	return max(0, time.Duration(now.Nano()-int64(f.LastNs))), true
+}
+
+// Redirected returns the bytes that the kernel has carried of this response so
+// far: how a copy loop that waits can tell a silent server from a spliced one. Any
+// goroutine may call it.
+func (r *Response) Redirected() int64 {
+	if r.b == nil {
+		return 0
+	}
+	f, ok, err := r.s.set.Flow(r.b.key)
+	if err != nil || !ok {
+		return 0
+	}
+	return int64(f.Redirected - r.first.Redirected)
+}
+
 // fail ends the arming of this response. A response that was armed before stays
 // what it is: its splice is over, and its end is checked as ever.
 func (r *Response) fail(why Reason) {
@@ -130,13 +173,13 @@ func (r *Response) fail(why Reason) {
 // whole chunks is asked less and less often; one that is merely fast, so that bytes
 // are always under way, a little less often.
 func (r *Response) fruitful() bool {
-	f, ok := r.b.flow()
-	if !ok {
-		r.fail(Unclaimed)
+	r.b.mu.Lock()
+	settled, took, gained := r.settled, r.took, r.gained
+	r.b.mu.Unlock()
+	if !settled {
+		r.fail(Unclaimed) // the flow is gone
 		return false
 	}
-	took, gained := f.Arms != r.taken, f.Chunks != r.chunks
-	r.taken, r.chunks = f.Arms, f.Chunks
 	if gained {
 		r.barren = 0
 		return true
@@ -155,26 +198,38 @@ func (r *Response) fruitful() bool {
 }
 
 func (r *Response) arm(read uint32) {
-	f, ok := r.b.flow()
-	if !ok {
-		r.fail(Unclaimed)
-		return
-	}
-	r.taken, r.chunks = f.Arms, f.Chunks
+	r.b.mu.Lock()
+	r.b.armed = r
+	r.settled = false
+	r.b.mu.Unlock()
 	err := r.s.set.Arm(r.b.key, bpf.Arm{
-		ServerCookie: f.ServerCookie, ClientCookie: r.c.cookie,
+		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie,
 		Position: read, Credit: r.s.p.Credit,
 	})
 	if err != nil {
+		r.b.mu.Lock()
+		r.b.armed, r.settled = nil, true
+		r.b.mu.Unlock()
 		r.fail(TableFull)
 		return
 	}
 	r.armed, r.at = true, read
 }
 
+// settle takes the flow as it is when bytes have come behind the last arm: until the
+// next one nothing of it changes. An arm that was not taken is withdrawn. b.mu is
+// held.
+func (r *Response) settle(f bpf.Flow) {
+	r.took, r.gained = f.Arms != r.last.Arms, f.Chunks != r.last.Chunks
+	r.last = f
+	r.settled = r.took || r.s.set.Disarm(r.b.key) == nil
+}
+
 // End says that the body was read to its end. It compares what the client's socket
-// was given with what it should have been given. nil: finish the response as
-// usual. ErrDamaged: stop, write no terminator.
+// was given with what it should have been given. nil: finish the response as usual
+// (where the client has left meanwhile that fails as ever). ErrDamaged: stop, write
+// no terminator. By now the backend's connection may serve another request: it is
+// not the caller's to close.
 func (r *Response) End() error {
 	if r.ended {
 		return nil
@@ -187,18 +242,21 @@ func (r *Response) End() error {
 		r.count(Ended)
 		return nil
 	}
-	f, ok := r.b.flow()
-	if ok && f.Arms == r.taken {
-		// The last arm was not taken, and must not be in another response.
-		ok = r.s.set.Disarm(r.b.key) == nil
-	}
-	redirected := f.Redirected - r.started
+	r.b.mu.Lock()
+	ok, redirected := r.settled, r.last.Redirected-r.first.Redirected
+	r.b.mu.Unlock()
 	if redirected == 0 {
 		r.why = NeverRedirected
 	}
 	r.c.redirected += redirected
 	if ok {
-		ok, _ = r.c.intact()
+		var gone bool
+		if ok, gone = r.c.intact(); gone {
+			// The kernel counts what it could not deliver any more.
+			r.why = Spliced
+			r.count(Aborted)
+			return nil
+		}
 	}
 	if !ok {
 		r.why = Spliced
@@ -221,10 +279,10 @@ func (r *Response) Abort() {
 	r.ended = true
 	if r.armed {
 		r.b.mu.Lock()
-		over := r.b.over
+		over := r.b.over && r.b.exchange == r.exchange
 		r.b.mu.Unlock()
 		if over {
-			_ = r.b.Close()
+			r.b.closeIf(r.exchange)
 		} else {
 			r.cut()
 		}
@@ -235,7 +293,7 @@ func (r *Response) Abort() {
 }
 
 func (r *Response) cut() {
-	_ = r.b.Close()
+	r.b.closeIf(r.exchange)
 	r.c.cut()
 }
 

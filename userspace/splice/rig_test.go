@@ -54,6 +54,9 @@ type rig struct {
 	srv  *http.Server
 	tr   *http.Transport
 
+	mu     sync.Mutex
+	client net.Conn // the last one that came
+
 	dialVia   func(dial func() error) error // runs the dial elsewhere; nil: here
 	unspliced bool                          // the same loop, never armed
 }
@@ -98,6 +101,9 @@ func (r *rig) listen(network, addr string) string {
 	srv := &http.Server{
 		Handler: r,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			r.mu.Lock()
+			r.client = c
+			r.mu.Unlock()
 			return context.WithValue(ctx, connKey{}, c)
 		},
 	}

@@ -1,11 +1,20 @@
 // Usage: node compare.mjs DIRECT_URL AGENT_URL. Runs every scenario at both and
 // prints one JSON line each: {"name", "ok", "detail"}. Exit 1 when one differs.
+//
+// For engines of others, by comma-separated lists: E2E_VOLATILE names more
+// members that differ from answer to answer, E2E_ABSENT the scenarios that the
+// engine cannot do. Those must fail at both, and with the same error.
 import { isDeepStrictEqual } from "node:util";
 import { abort, abortUnary, scenarios } from "./scenarios.mjs";
 
 const [direct, agent] = process.argv.slice(2);
 // What a cache does to a count, and the clock, may differ; nothing else may.
-const volatile = new Set(["cached_tokens", "cache_read_input_tokens", "created", "created_at", "_request_id", "error_message"]);
+const list = (name) => (process.env[name] ?? "").split(",").filter(Boolean);
+const volatile = new Set([
+  ...["cached_tokens", "cache_read_input_tokens", "created", "created_at", "_request_id", "error_message"],
+  ...list("E2E_VOLATILE"),
+]);
+const absent = new Set(list("E2E_ABSENT"));
 
 // The agent tags the ids of stored objects, as resp_<site>.<cluster>.<mac>.<id>.
 const tag = /\b(resp|conv)_[a-z0-9-]+\.[0-9a-f]{8}\.(?:[0-9a-f]{16})?\./g;
@@ -21,7 +30,21 @@ function report(name, ok, detail) {
   console.log(JSON.stringify({ name, ok, detail: ok ? undefined : detail }));
 }
 
+// refusal is how a scenario fails, or undefined when it does not.
+async function refusal(run, base) {
+  try {
+    await run(base);
+  } catch (e) {
+    return { kind: e.constructor.name, status: e.status, message: plain(e.message ?? "") };
+  }
+}
+
 for (const [name, run] of Object.entries(scenarios)) {
+  if (absent.has(name)) {
+    const [want, got] = [await refusal(run, direct), await refusal(run, agent)];
+    report(name, want !== undefined && isDeepStrictEqual(want, got), { absent: true, want, got });
+    continue;
+  }
   try {
     const want = plain(await run(direct));
     const got = plain(await run(agent));

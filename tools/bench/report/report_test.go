@@ -88,6 +88,9 @@ func TestTableOfOnePhaseWithFaults(t *testing.T) {
 	}
 	r.Paths = r.Paths[:2]
 	r.Paths[1].Streams[1].Faults = stream.Faults{Lost: 3}
+	for i := range r.Paths[1].Streams {
+		r.Paths[1].Streams[i].Busy = Of(0.99)
+	}
 	r.Paths[1].Streams[1].First = "response 7: event 4 came after event 0"
 	r.Summarize()
 	var b bytes.Buffer

@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEveryResponseOfAKeptConnectionIsSpliced: both sides keep their connection,
+// and the second response on it splices like the first.
+func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
+	r := newRig(t, "auto", nil)
+	if s := r.agent.Status().Splice; s.State != "on" {
+		t.Skipf("the kernel cannot splice here: %s", s.Reason)
+	}
+	const n, body = 6, `{"model":"stand-in","stream":true,"max_tokens":60,"min_tokens":60,"messages":[{"role":"user","content":"%"}]}`
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for i := range n {
+		// A short body and one that is written from its own buffer behind the head.
+		text := strings.Replace(body, "%", strings.Repeat("x", i*20000), 1)
+		resp, err := client.Post("http://"+r.agent.Addr()+"/v1/chat/completions", "application/json", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || !bytes.HasSuffix(bytes.TrimSpace(raw), []byte("data: [DONE]")) {
+			t.Fatalf("response %d: %v, ends with %q", i, err, raw[max(0, len(raw)-40):])
+		}
+		time.Sleep(time.Millisecond)
+	}
+	s := settled(t, r.agent).Splice
+	if s.Outcomes["ended/spliced"] != n {
+		t.Errorf("responses ended %v, want %d spliced", s.Outcomes, n)
+	}
+	if s.Chunks < n*60/2 {
+		t.Errorf("%d chunks were spliced, want most of %d", s.Chunks, n*60)
+	}
+}
+
+// TestASplicedStreamIsNotIdle: timeouts.idle looks at what reaches the client,
+// not at what passes through the agent.
+func TestASplicedStreamIsNotIdle(t *testing.T) {
+	r := newRig(t, "auto", map[string]any{"timeouts.idle": "200ms"})
+	if s := r.agent.Status().Splice; s.State != "on" {
+		t.Skipf("the kernel cannot splice here: %s", s.Reason)
+	}
+	const body = `{"model":"stand-in","stream":true,"max_tokens":400,"min_tokens":400,"messages":[{"role":"user","content":"x"}]}`
+	resp, err := http.Post("http://"+r.agent.Addr()+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.HasSuffix(bytes.TrimSpace(raw), []byte("data: [DONE]")) {
+		t.Fatalf("%v, ends with %q", err, raw[max(0, len(raw)-40):])
+	}
+	if s := settled(t, r.agent).Splice; s.Chunks < 300 {
+		t.Errorf("%d chunks were spliced: the test shows nothing", s.Chunks)
+	}
+}

@@ -3,6 +3,7 @@ package splice_test
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -105,7 +106,11 @@ func firstPause() { time.Sleep(50 * time.Millisecond) }
 
 // pause lets what was sent arrive, so that the next message is not under way when
 // the agent arms. The tests are right without it, and prove less.
-func pause() { time.Sleep(time.Millisecond) }
+func pause() { time.Sleep(*rest) }
+
+// An emulated machine needs longer: the tests that say how much is spliced assume
+// that the agent is done with a message before the next one comes.
+var rest = flag.Duration("rest", time.Millisecond, "how long a model server rests between two messages")
 
 // stream returns a script that streams n tokens, each its own chunk and send.
 func stream(name string, n, size int) script {

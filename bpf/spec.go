@@ -71,6 +71,7 @@ const (
 	PassFraming      = TautlineReasonPASS_FRAMING
 	PassTarget       = TautlineReasonPASS_TARGET
 	PassStale        = TautlineReasonPASS_STALE
+	PassBypassed     = TautlineReasonPASS_BYPASSED
 	ReasonCount      = TautlineReasonREASON_COUNT
 )
 
@@ -92,6 +93,7 @@ var reasonNames = [ReasonCount]string{
 	PassFraming:      "pass_framing",
 	PassTarget:       "pass_target",
 	PassStale:        "pass_stale",
+	PassBypassed:     "pass_bypassed",
 }
 
 // String returns the reason's name as used in metrics, "unknown" outside the enum.

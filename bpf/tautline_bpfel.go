@@ -76,7 +76,7 @@ type TautlineFlow struct {
 	Credit       uint32
 	Backend      uint32
 	State        TautlineFlowState
-	Pad          uint32
+	Position     uint32
 }
 
 type TautlineFlowState uint32
@@ -123,7 +123,8 @@ const (
 	TautlineReasonPASS_FRAMING      TautlineReason = 14
 	TautlineReasonPASS_TARGET       TautlineReason = 15
 	TautlineReasonPASS_STALE        TautlineReason = 16
-	TautlineReasonREASON_COUNT      TautlineReason = 17
+	TautlineReasonPASS_BYPASSED     TautlineReason = 17
+	TautlineReasonREASON_COUNT      TautlineReason = 18
 )
 
 // Names of all BPF objects in the ELF.
@@ -140,8 +141,10 @@ const (
 	TautlineMapLatency     = "latency"
 	TautlineMapMeta        = "meta"
 	TautlineMapServerSocks = "server_socks"
+	TautlineMapTrialSocks  = "trial_socks"
 	TautlineProgOnMessage  = "on_message"
 	TautlineProgOnSocket   = "on_socket"
+	TautlineProgOnTrial    = "on_trial"
 )
 
 // LoadTautline returns the embedded CollectionSpec for Tautline.
@@ -188,6 +191,7 @@ type TautlineSpecs struct {
 type TautlineProgramSpecs struct {
 	OnMessage *ebpf.ProgramSpec `ebpf:"on_message"`
 	OnSocket  *ebpf.ProgramSpec `ebpf:"on_socket"`
+	OnTrial   *ebpf.ProgramSpec `ebpf:"on_trial"`
 }
 
 // TautlineMapSpecs contains maps before they are loaded into the kernel.
@@ -204,6 +208,7 @@ type TautlineMapSpecs struct {
 	Latency     *ebpf.MapSpec `ebpf:"latency"`
 	Meta        *ebpf.MapSpec `ebpf:"meta"`
 	ServerSocks *ebpf.MapSpec `ebpf:"server_socks"`
+	TrialSocks  *ebpf.MapSpec `ebpf:"trial_socks"`
 }
 
 // TautlineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -242,6 +247,7 @@ type TautlineMaps struct {
 	Latency     *ebpf.Map `ebpf:"latency"`
 	Meta        *ebpf.Map `ebpf:"meta"`
 	ServerSocks *ebpf.Map `ebpf:"server_socks"`
+	TrialSocks  *ebpf.Map `ebpf:"trial_socks"`
 }
 
 func (m *TautlineMaps) Close() error {
@@ -256,6 +262,7 @@ func (m *TautlineMaps) Close() error {
 		m.Latency,
 		m.Meta,
 		m.ServerSocks,
+		m.TrialSocks,
 	)
 }
 
@@ -271,12 +278,14 @@ type TautlineVariables struct {
 type TautlinePrograms struct {
 	OnMessage *ebpf.Program `ebpf:"on_message"`
 	OnSocket  *ebpf.Program `ebpf:"on_socket"`
+	OnTrial   *ebpf.Program `ebpf:"on_trial"`
 }
 
 func (p *TautlinePrograms) Close() error {
 	return _TautlineClose(
 		p.OnMessage,
 		p.OnSocket,
+		p.OnTrial,
 	)
 }
 

@@ -40,7 +40,7 @@ struct flow {
 	__u32 credit;          /* bytes left */
 	__u32 backend;
 	enum flow_state state;
-	__u32 pad;
+	__u32 position;        /* of the last arm that was taken */
 };
 
 /* The agent's word that everything up to a position has reached the client. */
@@ -82,6 +82,7 @@ enum reason {
 	PASS_FRAMING,          /* not chunked framing, or not a kind we follow */
 	PASS_TARGET,           /* the client's socket is gone */
 	PASS_STALE,            /* a socket whose flow is gone */
+	PASS_BYPASSED,         /* bytes went to the agent past this program */
 	REASON_COUNT,
 };
 

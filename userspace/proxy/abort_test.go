@@ -211,6 +211,31 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
+// TestHeadTimeoutEndsWithTheHead: an answer may take longer than its head may.
+func TestHeadTimeoutEndsWithTheHead(t *testing.T) {
+	const most = 500 * time.Millisecond
+	g := newRig(t, func(o *Options) { o.Params.Timeouts.ResponseHead = most })
+	pieces := make(chan string, 2)
+	g.add("a", func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(most / 10) // so that the head's time has begun to run
+		events(w, r, pieces)
+	})
+	pieces <- "data: 1\n\n"
+	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(most + most/4) // the time that the head had is over
+	pieces <- "data: 2\n\n"
+	close(pieces)
+	got, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || string(got) != "data: 1\n\ndata: 2\n\n" {
+		t.Errorf("got %q, error %v", got, err)
+	}
+	g.idle()
+}
+
 // moved is a SplicedResponse of which the kernel moves something for a while.
 type moved struct {
 	notSpliced

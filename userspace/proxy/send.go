@@ -162,6 +162,7 @@ func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
 	a.settled = true
 	a.mu.Unlock()
 	a.headDone.Store(true)
+	a.stopTimer() // what is left of the head's time is not the body's
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 		err = errors.New("the backend switched protocols without being asked")

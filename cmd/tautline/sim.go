@@ -43,11 +43,13 @@ func newSim() *cobra.Command {
 	f.BoolVar(&o.Exact, "exact", false, "real 256-byte blocks (slower)")
 	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals (0: the preset's)")
 	f.StringVar(&o.Out, "out", "", "folder for report.html, charts and results.json")
+	f.Lookup("load").DefValue = "" // or help would say [], which is none of its load points
+	f.Lookup("load").Usage += " (default: those of the preset)"
 	out := addOutput(c)
 	quiet := f.Bool("quiet", false, "no progress bar")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o.Format = string(*out)
-		if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 && !*quiet {
+		if terminal(os.Stderr) && !*quiet {
 			o.Progress = c.ErrOrStderr()
 		}
 		r, err := sim.Lab(c.Context(), o, c.OutOrStdout())
@@ -60,4 +62,10 @@ func newSim() *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// terminal tells whether somebody watches, so that a line may be drawn over itself.
+func terminal(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }

@@ -21,8 +21,8 @@ func newSim() *cobra.Command {
 		Use:   "sim",
 		Short: "Compare routing policies on a simulated fleet",
 		Long: "Compare routing policies on a simulated fleet, with the agent's own decision code.\n" +
-			"The preset seed prints the table of the article and checks what can be worked out\n" +
-			"by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
+			"The preset seed prints the table of the article on llm-d 1.0's cache-affinity\n" +
+			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
 		Example: "  tautline sim --preset seed\n" +
 			"  tautline sim --preset seed --sweep tau=20000:600000:20000 --out charts\n" +
 			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8",

@@ -102,6 +102,9 @@ func pinCheck(pinPath string) Check {
 	c := Check{Name: "pins", Detail: maps.Dir(pinPath)}
 	if err := onBPFFS(pinPath); err != nil {
 		c.Detail, c.Advice = err.Error(), "mount -t bpf bpf /sys/fs/bpf"
+		if errors.Is(err, fs.ErrPermission) {
+			c.Advice = "run as root, or let the agent's user into the bpf file system"
+		}
 		return c
 	}
 	switch err := maps.Verify(pinPath); {

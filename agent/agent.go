@@ -112,6 +112,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	}
 	if st := a.kernel.status; st.On {
 		a.log.Info("splice on: the kernel carries streams")
+		a.kernel.warn(a.log)
 	} else if st.Mode != splice.ModeOff {
 		a.log.Warn("splice off: streams pass through the agent", "reason", st.Reason)
 	}

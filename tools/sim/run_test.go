@@ -117,7 +117,7 @@ func TestSpreadMendsWherePricedIsWrong(t *testing.T) {
 		better  float64 // p90 is to be below that times priced's
 	}{
 		{"agentic", 20, 150, 0.5}, // one system prompt held all sessions where it was first
-		{"rag", 15, 80, 0.7},     // short cold prompts queued for one running answer less
+		{"rag", 15, 80, 0.7},      // short cold prompts queued for one running answer less
 		{"mixed", 0.7, 80, 2},
 		{"toy", 40, 80, 2},
 	}

@@ -37,7 +37,7 @@ type vllm struct {
 
 	mu   sync.Mutex
 	log  bytes.Buffer
-	file *os.File // of VLLM_LOG, a folder; may be nil
+	file *os.File // of ENGINE_LOG, a folder; may be nil
 }
 
 func (v *vllm) Write(p []byte) (int, error) {
@@ -83,7 +83,7 @@ func (v *vllm) start(t *testing.T) {
 
 func (v *vllm) ready(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(250 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Minute); ; time.Sleep(250 * time.Millisecond) {
 		if resp, err := http.Get(v.url() + "/health"); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
@@ -142,7 +142,7 @@ func TestVLLM(t *testing.T) {
 	var urls []string
 	for range 2 {
 		v := &vllm{binary: binary, model: dir, port: freePort(t)}
-		if to := os.Getenv("VLLM_LOG"); to != "" {
+		if to := os.Getenv("ENGINE_LOG"); to != "" {
 			f, err := os.Create(filepath.Join(to, fmt.Sprintf("vllm-%d.log", v.port)))
 			if err != nil {
 				t.Fatal(err)

@@ -150,9 +150,10 @@ func (r *Response) fail(why Reason) {
 	r.why = why
 }
 
-// fruitful looks at what became of the last arm. A server whose messages are never
-// whole chunks is asked less and less often; one that is merely fast, so that bytes
-// are always under way, a little less often.
+// fruitful looks at what became of the last arm. One that came too late, because
+// bytes were under way already, is tried again: that costs less than one copied
+// chunk. A server that takes arms and sends no whole chunks is asked less and less
+// often.
 func (r *Response) fruitful() bool {
 	r.b.mu.Lock()
 	settled, took, gained := r.settled, r.took, r.gained
@@ -161,18 +162,14 @@ func (r *Response) fruitful() bool {
 		r.fail(Unclaimed) // the flow is gone
 		return false
 	}
-	if gained {
+	if gained || !took {
 		r.barren = 0
 		return true
 	}
-	const patience, missed, taken = 2, 3, 8
+	const patience, most = 2, 8
 	r.barren++
 	if r.barren <= patience {
 		return true
-	}
-	most := missed
-	if took {
-		most = taken
 	}
 	r.skip = 1<<min(r.barren-patience, most) - 1
 	return false

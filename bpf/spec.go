@@ -12,7 +12,7 @@ import (
 // Version is the version of the layout of the pinned maps. It names their
 // directory and stands in the meta map. Raise it with every change of abi.h or
 // maps.h that an older reader would misread.
-const Version = 1
+const Version = 2
 
 // Announcement and the others are the types shared with the kernel, under the
 // names of include/abi.h.
@@ -23,6 +23,7 @@ type (
 	ConnKey      = TautlineConnKey
 	Counter      = TautlineCounter
 	Flow         = TautlineFlow
+	ArmMode      = TautlineArmMode
 	FlowState    = TautlineFlowState
 	Latency      = TautlineLatency
 	Meta         = TautlineMeta
@@ -35,6 +36,12 @@ const (
 	FlowRefused   = TautlineFlowStateFLOW_REFUSED
 	FlowPassing   = TautlineFlowStateFLOW_PASSING
 	FlowSpliced   = TautlineFlowStateFLOW_SPLICED
+)
+
+// Modes of an arm, see include/abi.h.
+const (
+	ArmChunks = TautlineArmModeARM_CHUNKS
+	ArmDeltas = TautlineArmModeARM_DELTAS
 )
 
 // Reasons, see include/abi.h.
@@ -54,6 +61,7 @@ const (
 	PassWindow       = TautlineReasonPASS_WINDOW
 	PassPartial      = TautlineReasonPASS_PARTIAL
 	PassFraming      = TautlineReasonPASS_FRAMING
+	PassEvent        = TautlineReasonPASS_EVENT
 	PassTarget       = TautlineReasonPASS_TARGET
 	PassStale        = TautlineReasonPASS_STALE
 	ReasonCount      = TautlineReasonREASON_COUNT
@@ -75,6 +83,7 @@ var reasonNames = [ReasonCount]string{
 	PassWindow:       "pass_window",
 	PassPartial:      "pass_partial",
 	PassFraming:      "pass_framing",
+	PassEvent:        "pass_event",
 	PassTarget:       "pass_target",
 	PassStale:        "pass_stale",
 }
@@ -85,6 +94,17 @@ func (r TautlineReason) String() string {
 		return "unknown"
 	}
 	return reasonNames[r]
+}
+
+// String returns the mode's name, "unknown" outside the enum.
+func (m TautlineArmMode) String() string {
+	switch m {
+	case ArmChunks:
+		return "chunks"
+	case ArmDeltas:
+		return "deltas"
+	}
+	return "unknown"
 }
 
 // String returns the state's name, "unknown" outside the enum.

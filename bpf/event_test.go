@@ -110,15 +110,16 @@ func TestEvent(t *testing.T) {
 // Every piece of a stream of chunks: only those that are exactly one delta event.
 func TestEventEverySplit(t *testing.T) {
 	w := newWalker(t)
-	chunks := []string{
-		framed(named("response.created")), framed(delta), framed(named("response.x.delta")), framed(delta + delta),
-		framed(named("response.output_text.done")), framed(delta), framed(named("response.completed")), "0\r\n\r\n",
-	}
-	stream := strings.Join(chunks, "")
+	event := func(name string) string { return "event: response." + name + "\ndata:1\n\n" }
+	one, other := event("x.delta"), event("completed")
+	stream := strings.Join([]string{
+		framed(event("created")), framed(one), framed(event("yy.delta")), framed(one + one), framed(one + other),
+		framed(other), framed(one), framed(other), "0\r\n\r\n",
+	}, "")
 	for from := range len(stream) {
-		for to := from + 1; to <= min(len(stream), from+300); to++ {
+		for to := from + 1; to <= len(stream); to++ {
 			msg := stream[from:to]
-			want := msg == framed(delta) || msg == framed(named("response.x.delta"))
+			want := msg == framed(one) || msg == framed(event("yy.delta"))
 			if _, got := w.judge(t, []byte(msg)); got != want {
 				t.Errorf("bytes %d to %d: %t: %q", from, to, got, msg)
 			}

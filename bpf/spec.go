@@ -14,21 +14,38 @@ import (
 // maps.h that an older reader would misread.
 const Version = 2
 
-// Announcement and the others are the types shared with the kernel, under the
-// names of include/abi.h.
-type (
-	Announcement = TautlineAnnouncement
-	Arm          = TautlineArm
-	Backend      = TautlineBackend
-	ConnKey      = TautlineConnKey
-	Counter      = TautlineCounter
-	Flow         = TautlineFlow
-	ArmMode      = TautlineArmMode
-	FlowState    = TautlineFlowState
-	Latency      = TautlineLatency
-	Meta         = TautlineMeta
-	Reason       = TautlineReason
-)
+// Announcement is put on the agent's own sockets, see include/abi.h.
+type Announcement = TautlineAnnouncement
+
+// Arm is the agent's offer to splice, see include/abi.h.
+type Arm = TautlineArm
+
+// ArmMode says what an Arm lets pass, see include/abi.h.
+type ArmMode = TautlineArmMode
+
+// Backend is a row of the routing table, see include/abi.h.
+type Backend = TautlineBackend
+
+// ConnKey names a backend connection, see include/abi.h.
+type ConnKey = TautlineConnKey
+
+// Counter counts what happened for a Reason, see include/abi.h.
+type Counter = TautlineCounter
+
+// Flow is the state of a backend connection, see include/abi.h.
+type Flow = TautlineFlow
+
+// FlowState is where a Flow stands, see include/abi.h.
+type FlowState = TautlineFlowState
+
+// Latency is what a CPU has counted of a backend's chunks, see include/abi.h.
+type Latency = TautlineLatency
+
+// Meta is the version of the layout, see include/abi.h.
+type Meta = TautlineMeta
+
+// Reason says what became of a socket or message, see include/abi.h.
+type Reason = TautlineReason
 
 // States of a flow, see include/abi.h.
 const (
@@ -64,6 +81,7 @@ const (
 	PassEvent        = TautlineReasonPASS_EVENT
 	PassTarget       = TautlineReasonPASS_TARGET
 	PassStale        = TautlineReasonPASS_STALE
+	PassBypassed     = TautlineReasonPASS_BYPASSED
 	ReasonCount      = TautlineReasonREASON_COUNT
 )
 
@@ -86,6 +104,7 @@ var reasonNames = [ReasonCount]string{
 	PassEvent:        "pass_event",
 	PassTarget:       "pass_target",
 	PassStale:        "pass_stale",
+	PassBypassed:     "pass_bypassed",
 }
 
 // String returns the reason's name as used in metrics, "unknown" outside the enum.

@@ -85,7 +85,9 @@ type TautlineFlow struct {
 	Credit       uint32
 	Backend      uint32
 	State        TautlineFlowState
+	Position     uint32
 	Mode         uint32
+	Pad          uint32
 }
 
 type TautlineFlowState uint32
@@ -133,7 +135,8 @@ const (
 	TautlineReasonPASS_EVENT        TautlineReason = 15
 	TautlineReasonPASS_TARGET       TautlineReason = 16
 	TautlineReasonPASS_STALE        TautlineReason = 17
-	TautlineReasonREASON_COUNT      TautlineReason = 18
+	TautlineReasonPASS_BYPASSED     TautlineReason = 18
+	TautlineReasonREASON_COUNT      TautlineReason = 19
 )
 
 // Names of all BPF objects in the ELF.
@@ -150,8 +153,10 @@ const (
 	TautlineMapLatency     = "latency"
 	TautlineMapMeta        = "meta"
 	TautlineMapServerSocks = "server_socks"
+	TautlineMapTrialSocks  = "trial_socks"
 	TautlineProgOnMessage  = "on_message"
 	TautlineProgOnSocket   = "on_socket"
+	TautlineProgOnTrial    = "on_trial"
 )
 
 // LoadTautline returns the embedded CollectionSpec for Tautline.
@@ -198,6 +203,7 @@ type TautlineSpecs struct {
 type TautlineProgramSpecs struct {
 	OnMessage *ebpf.ProgramSpec `ebpf:"on_message"`
 	OnSocket  *ebpf.ProgramSpec `ebpf:"on_socket"`
+	OnTrial   *ebpf.ProgramSpec `ebpf:"on_trial"`
 }
 
 // TautlineMapSpecs contains maps before they are loaded into the kernel.
@@ -214,6 +220,7 @@ type TautlineMapSpecs struct {
 	Latency     *ebpf.MapSpec `ebpf:"latency"`
 	Meta        *ebpf.MapSpec `ebpf:"meta"`
 	ServerSocks *ebpf.MapSpec `ebpf:"server_socks"`
+	TrialSocks  *ebpf.MapSpec `ebpf:"trial_socks"`
 }
 
 // TautlineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -252,6 +259,7 @@ type TautlineMaps struct {
 	Latency     *ebpf.Map `ebpf:"latency"`
 	Meta        *ebpf.Map `ebpf:"meta"`
 	ServerSocks *ebpf.Map `ebpf:"server_socks"`
+	TrialSocks  *ebpf.Map `ebpf:"trial_socks"`
 }
 
 func (m *TautlineMaps) Close() error {
@@ -266,6 +274,7 @@ func (m *TautlineMaps) Close() error {
 		m.Latency,
 		m.Meta,
 		m.ServerSocks,
+		m.TrialSocks,
 	)
 }
 
@@ -281,12 +290,14 @@ type TautlineVariables struct {
 type TautlinePrograms struct {
 	OnMessage *ebpf.Program `ebpf:"on_message"`
 	OnSocket  *ebpf.Program `ebpf:"on_socket"`
+	OnTrial   *ebpf.Program `ebpf:"on_trial"`
 }
 
 func (p *TautlinePrograms) Close() error {
 	return _TautlineClose(
 		p.OnMessage,
 		p.OnSocket,
+		p.OnTrial,
 	)
 }
 

@@ -107,11 +107,16 @@ func (d *Datapath) open(o Options) error {
 	if d.swept, err = d.set.Sweep(); err != nil {
 		return err
 	}
-	err = link.RawAttachProgram(link.RawAttachProgramOptions{
-		Target: d.objs.ServerSocks.FD(), Program: d.objs.OnMessage, Attach: ebpf.AttachSkMsgVerdict,
-	})
-	if err != nil {
-		return fmt.Errorf("attach to the servers' sockets: %w", err)
+	for m, p := range map[*ebpf.Map]*ebpf.Program{
+		d.objs.ServerSocks: d.objs.OnMessage,
+		d.objs.TrialSocks:  d.objs.OnTrial,
+	} {
+		err := link.RawAttachProgram(link.RawAttachProgramOptions{
+			Target: m.FD(), Program: p, Attach: ebpf.AttachSkMsgVerdict,
+		})
+		if err != nil {
+			return fmt.Errorf("attach to sockets: %w", err)
+		}
 	}
 	d.link, err = link.AttachCgroup(link.CgroupOptions{
 		Path: d.cgroup, Attach: ebpf.AttachCGroupSockOps, Program: d.objs.OnSocket,

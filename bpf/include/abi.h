@@ -40,7 +40,9 @@ struct flow {
 	__u32 credit;          /* bytes left */
 	__u32 backend;
 	enum flow_state state;
-	__u32 mode;            /* enum arm_mode of the last arm that was taken */
+	__u32 position;        /* of the last arm that was taken */
+	__u32 mode;            /* its enum arm_mode */
+	__u32 pad;
 };
 
 enum arm_mode {
@@ -90,6 +92,7 @@ enum reason {
 	PASS_EVENT,            /* may hold ids that the agent must rewrite */
 	PASS_TARGET,           /* the client's socket is gone */
 	PASS_STALE,            /* a socket whose flow is gone */
+	PASS_BYPASSED,         /* bytes went to the agent past this program */
 	REASON_COUNT,
 };
 

@@ -76,23 +76,34 @@ static __always_inline int is_delta(struct sk_msg_md *msg)
 	return event_ends(data, end, w.size, w.from, w.at);
 }
 
+/* Bytes the server has sent to the agent; redirected ones are not among them. */
+static __always_inline int position_of(struct sk_msg_md *msg, struct claim *claim, __u32 *position)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(msg->sk);
+
+	if (!tp)
+		return 0;
+	*position = tp->write_seq - claim->base;
+	return 1;
+}
+
 /* Takes an arm that fits the server's position. */
 static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, struct flow *flow)
 {
 	struct arm *arm = bpf_map_lookup_elem(&arms, &claim->key);
-	struct tcp_sock *tp;
+	__u32 position;
 
 	if (!arm || arm->server_cookie != claim->cookie)
 		return 0;
-	tp = bpf_skc_to_tcp_sock(msg->sk);
-	if (!tp)
+	if (!position_of(msg, claim, &position))
 		return 0;
-	if (tp->write_seq - claim->base != arm->position) {
+	if (position != arm->position) {
 		count(ARM_MISSED, 0);
 		return 0;
 	}
 	flow->client_cookie = arm->client_cookie;
 	flow->credit = arm->credit;
+	flow->position = position;
 	flow->mode = arm->mode;
 	flow->arms++;
 	flow->state = FLOW_SPLICED;
@@ -102,11 +113,16 @@ static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, 
 }
 
 /* Why this message of a spliced flow must be passed; REDIRECTED if it need not. */
-static __always_inline enum reason judge(struct sk_msg_md *msg, struct flow *flow)
+static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *claim, struct flow *flow)
 {
 	struct walk w = { .msg = msg, .size = msg->size };
 	__u32 direct = (long)msg->data_end - (long)msg->data;
+	__u32 position;
 
+	/* What is written past this program (a redirect of somebody else into this
+	 * socket) is on its way to the agent: this message must not overtake it. */
+	if (!position_of(msg, claim, &position) || position != flow->position)
+		return PASS_BYPASSED;
 	if (w.size > FRAME_WINDOW)
 		return PASS_WINDOW;
 	if (w.size + MESSAGE_COST > flow->credit)
@@ -157,7 +173,7 @@ static __always_inline void decide(struct sk_msg_md *msg)
 		count(PASS_IDLE, size);
 		return;
 	}
-	reason = judge(msg, flow);
+	reason = judge(msg, claim, flow);
 	count(reason, size);
 	if (reason != REDIRECTED) {
 		flow->state = FLOW_PASSING;

@@ -396,3 +396,34 @@ func otherOwner(t *testing.T, port int) {
 	check(err)
 	t.Cleanup(func() { l.Close() })
 }
+
+// An agent that has another agent of this node for a backend: both want the socket
+// between them, one as a server's, one as a client's. Only the outer one splices, and
+// every byte arrives.
+func TestAgentBehindAgent(t *testing.T) {
+	inner, outer := newRig(t), newRig(t)
+	e := newEngine(t, stream("s", 60, 120))
+	// The outer agent asks the inner one, which finds the engine by the Host header.
+	outer.tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return outer.s.DialBackend(ctx, network, inner.addr, 0)
+	}
+	for range 3 {
+		p := outer.dial(t)
+		for range 3 {
+			p.ask(t, e, "/")
+			same(t, p.answer(t), tokens("s", 60, 120))
+		}
+		p.Close()
+	}
+	for name, r := range map[string]*rig{"inner": inner, "outer": outer} {
+		if n := r.ended(splice.Damaged, splice.Spliced); n != 0 {
+			t.Errorf("%s: %d responses were damaged", name, n)
+		}
+	}
+	if n := inner.ended(splice.Ended, splice.ClientBusy); n != 9 {
+		t.Errorf("inner: %d responses had a busy client, want 9", n)
+	}
+	if n := outer.ended(splice.Ended, splice.Spliced); n != 9 {
+		t.Errorf("outer: %d responses were spliced, want 9", n)
+	}
+}

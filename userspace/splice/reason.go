@@ -15,6 +15,7 @@ const (
 	ClientFraming                 // the client's body is not chunked
 	Unclaimed                     // the server's socket is remote or could not be taken
 	ClientGone                    // the client's socket cannot be a target any more
+	ClientBusy                    // another owner of sockmaps holds the client's socket
 	SendBuffer                    // the client's send buffer could not be forced
 	TableFull                     // a map of the kernel refused the entry
 	Untracked                     // the backend's bytes could not be followed
@@ -33,6 +34,7 @@ var reasonNames = [reasonCount]string{
 	ClientFraming:   "client_framing",
 	Unclaimed:       "unclaimed",
 	ClientGone:      "client_gone",
+	ClientBusy:      "client_busy",
 	SendBuffer:      "send_buffer",
 	TableFull:       "table_full",
 	Untracked:       "untracked",

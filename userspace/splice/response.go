@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/maps"
 )
 
 // ResponseInfo is what the proxy knows of a response.
@@ -325,6 +326,8 @@ func joinReason(err error) Reason {
 		return Spliced
 	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOMEM):
 		return TableFull
+	case errors.Is(err, maps.ErrBusy):
+		return ClientBusy
 	}
 	return ClientGone
 }

@@ -55,7 +55,7 @@ generate: ## rebuild the BPF object and its Go bindings (needs clang)
 
 .PHONY: lint
 lint: ## the linters of .golangci.yml
-	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --allow-parallel-runners ./...
 	shellcheck .ci/run $(shell git ls-files '*.sh')
 
 .PHONY: fmt

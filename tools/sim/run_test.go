@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/tools/sim/policies"
+	"github.com/tautline/tautline/userspace/decide"
 )
 
 // preset returns a short run of a preset at a load.
@@ -103,6 +104,53 @@ func TestLabIsPricedAtItsConstants(t *testing.T) {
 		if !reflect.DeepEqual(own, lab) {
 			t.Errorf("%s: priced %+v\nlab %+v", name, own, lab)
 		}
+	}
+}
+
+// Where priced is the wrong choice, priced-spread is not, and it gives nothing
+// away where priced is right. Short runs, medians of three seeds.
+func TestSpreadMendsWherePricedIsWrong(t *testing.T) {
+	cases := []struct {
+		preset  string
+		load    float64
+		seconds int
+		better  float64 // p90 is to be below that times priced's
+	}{
+		{"agentic", 20, 150, 0.5}, // one system prompt held all sessions where it was first
+		{"rag", 15, 80, 0.7},      // short cold prompts queued for one running answer less
+		{"mixed", 0.7, 80, 2},
+		{"toy", 40, 80, 2},
+	}
+	var points []Point
+	for _, c := range cases {
+		for _, p := range named(t, "priced", "priced-spread") {
+			sc := preset(t, c.preset, c.load, c.seconds)
+			sc.Perfect = true // both remember alike
+			points = append(points, Point{0, sc, p})
+		}
+	}
+	rows, err := Sweep(context.Background(), points, 3, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		priced, spread := rows[2*i].Of(p90), rows[2*i+1].Of(p90)
+		t.Logf("%s %v: p90 of priced %.2f s, of priced-spread %.2f s", c.preset, c.load, priced.Median, spread.Median)
+		if spread.Median > c.better*priced.Median+0.1 {
+			t.Errorf("%s %v: p90 of priced %.2f s, of priced-spread %.2f s, want below %.1f times", c.preset, c.load, priced.Median, spread.Median, c.better)
+		}
+	}
+}
+
+// Exploration that costs a cold fill is paid with what it evicts: on the toy's
+// tight caches two per cent are enough to fall behind.
+func TestExplorationHurtsTightCaches(t *testing.T) {
+	sc := preset(t, "toy", 40, 150)
+	sc.Perfect = true
+	none := run1(t, sc, policies.Own("none", decide.AlwaysSticky, func(p *decide.Params) { p.Exploration = 0 }), 1)
+	some := run1(t, sc, policies.Own("some", decide.AlwaysSticky, func(p *decide.Params) { p.Exploration = 0.02 }), 1)
+	if some.HitTokens >= none.HitTokens {
+		t.Errorf("hit rate %.3f without exploration, %.3f with", none.HitTokens, some.HitTokens)
 	}
 }
 

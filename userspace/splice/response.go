@@ -3,7 +3,6 @@ package splice
 import (
 	"errors"
 	"net"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,25 +133,6 @@ func (r *Response) Flushed(body int64) {
 	if idle {
 		r.arm(read)
 	}
-}
-
-// Quiet returns how long ago the server sent its last message, wherever that went;
-// false when the kernel does not know. An idle timeout must ask: while a response is
-// spliced the copy loop sees nothing of it, however lively it is. Unlike the other
-// methods it may be called by any goroutine until the response ends.
-func (r *Response) Quiet() (time.Duration, bool) {
-	if r.b == nil {
-		return 0, false
-	}
-	f, ok, err := r.s.set.Flow(r.b.key)
-	if err != nil || !ok || f.LastNs == 0 {
-		return 0, false
-	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0, false
-	}
-	return max(0, time.Duration(now.Nano()-int64(f.LastNs))), true
 }
 
 // Redirected returns the bytes that the kernel has carried of this response so

@@ -130,7 +130,7 @@ func TestDeltasThatTakeTurns(t *testing.T) {
 	same(t, p.answer(t), rewritten(strings.Join(events, "")))
 	c := r.counts()
 	t.Logf("%d of %d deltas redirected", c[bpf.Redirected].Events, n)
-	if got := c[bpf.Redirected].Events; got < n/3 || got > n {
+	if got := c[bpf.Redirected].Events; got < n/4 || got > n {
 		t.Errorf("%d of %d deltas were redirected", got, n)
 	}
 }

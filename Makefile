@@ -66,3 +66,11 @@ fmt: ## format Go and C
 .PHONY: bench
 bench: ## the benchmarks behind the figures in the README
 	go test -run '^$$' -bench . -benchmem ./userspace/... ./tools/...
+
+.PHONY: soak
+soak: build ## 20,000 watermarked streams through the splice (root; minutes)
+	go test -count=1 -timeout 60m -run Watermarks ./userspace/splice -args -streams 20000 -clients 200
+
+.PHONY: study
+study: build ## the routing policies over all simulated workloads, 8 seeds (an hour or more)
+	$(BIN) sim --study --overload --seeds 8

@@ -43,7 +43,7 @@ test-llm-d-sim: $(CACHE)/llm-d-inference-sim-$(LLMD_SIM) ## the SDKs through the
 
 .PHONY: test-vllm
 test-vllm: ## the agent before real vLLM; VLLM=path of a vllm binary
-	VLLM='$(VLLM)' go test -count=1 -v -timeout 30m -run '^TestVLLM' ./test/e2e
+	VLLM='$(VLLM)' go test -count=1 -v -timeout 60m -run '^TestVLLM' ./test/e2e
 
 .PHONY: test-kernels
 test-kernels: ## the tests of the kernel side on Debian's 6.1 and 6.12, emulated; KERNELS="6.1 ..." for others

@@ -16,7 +16,7 @@ func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
 	if s := r.agent.Status().Splice; s.State != "on" {
 		t.Skipf("the kernel cannot splice here: %s", s.Reason)
 	}
-	const n, body = 6, `{"model":"stand-in","stream":true,"max_tokens":60,"min_tokens":60,"messages":[{"role":"user","content":"%"}]}`
+	const n, body = 6, `{"model":"stand-in","stream":true,"max_tokens":200,"min_tokens":200,"messages":[{"role":"user","content":"%"}]}`
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for i := range n {
@@ -37,8 +37,8 @@ func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
 	if s.Outcomes["ended/spliced"] != n {
 		t.Errorf("responses ended %v, want %d spliced", s.Outcomes, n)
 	}
-	if s.Chunks < n*60/2 {
-		t.Errorf("%d chunks were spliced, want most of %d", s.Chunks, n*60)
+	if s.Chunks < n*200/4 {
+		t.Errorf("%d chunks were spliced, want many of %d", s.Chunks, n*200)
 	}
 }
 

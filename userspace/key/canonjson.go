@@ -2,6 +2,7 @@ package key
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
 )
@@ -21,288 +22,233 @@ const canonicalLimit = 16 << 10
 // canon turns one JSON value of at most canonicalLimit bytes into canonical
 // form: compact, members sorted by the bytes of their decoded names, the last
 // of equal names alone, strings decoded between two markText, numbers with the
-// digits as sent. It parses into a flat list of nodes, so the cost stays
-// n log n however the value is nested.
+// digits as sent.
+//
+// It writes while it reads, and puts an object's members in order when the
+// object ends. So a byte moves once for each object around it that came out of
+// order: at most maxDepth times, within memory that the processor has at hand.
 type canon struct {
-	src   []byte
-	text  []byte // decoded strings that had escapes
-	nodes []node
-	open  []int32 // children of the containers being parsed
-	kids  []int32 // children of finished containers, each in one run
-	out   []byte
-	strip bool // drop cache_control markers
+	src       []byte
+	pairs     []pair // members of the objects being read, the innermost last
+	strip     bool   // drop cache_control markers
+	ephemeral bool   // the object read last is of type "ephemeral"
+	out       [canonicalLimit + canonRoom]byte
+	moved     [canonicalLimit + canonRoom]byte // members on their way into order
 }
 
-// node is one value. name and text are spans of src, or of text where
-// decoded says so; a container's children are kids[start:end].
-type node struct {
-	start, end           int32
-	nameStart, nameEnd   int32
-	lead                 uint64 // the name's first eight bytes, padded with zeros: names compare fast
-	kind                 byte   // first byte of the value
-	decoded, nameDecoded bool
+// canonRoom is how many bytes beyond the form may be written: the form of a
+// value is no longer than the value, but copies go in steps.
+const canonRoom = 2 * decodeRoom
+
+// pair is one member in canonical form: name, colon and value are
+// out[start:end].
+type pair struct {
+	lead              uint64 // the name's first eight bytes, padded with zeros: names compare fast
+	start, colon, end int32
 }
 
-// value returns the canonical form of src, valid until the next call, or nil
-// if src is not one JSON value. src must be UTF-8.
-func (c *canon) value(src []byte, strip bool) []byte {
-	c.src, c.strip = src, strip
-	c.text, c.nodes, c.kids, c.out = c.text[:0], c.nodes[:0], c.kids[:0], c.out[:0]
-	c.open = c.open[:0]
-	root, end := c.parse(skipSpace(src, 0), 0)
-	if end == bad || skipSpace(src, end) != len(src) {
-		c.src = nil
+// form returns the canonical form of src, valid until the next call, or nil if
+// src is not one JSON value. src must be UTF-8 of at most canonicalLimit bytes.
+func (c *canon) form(src []byte, strip bool) []byte {
+	c.src, c.strip, c.pairs = src, strip, c.pairs[:0]
+	i, n := c.value(skipSpace(src, 0), 0, 0)
+	c.src = nil
+	if i == bad || skipSpace(src, i) != len(src) {
 		return nil
 	}
-	// No value is longer in canonical form than as sent.
-	c.out = slices.Grow(c.out, len(src)+shortText)
-	c.emit(root)
-	c.src = nil
-	return c.out
+	return c.out[:n]
 }
 
-// parse adds the value at i and all below it, and returns its node and the
-// position after it.
-func (c *canon) parse(i, depth int) (int32, int) {
+// value reads the value at i and writes its form to out[n:]. It returns the
+// position after either; the first is bad if this is not JSON.
+func (c *canon) value(i, n, depth int) (after, end int) {
 	if i >= len(c.src) {
-		return 0, bad
+		return bad, n
 	}
-	id := int32(len(c.nodes))
-	kind := c.src[i]
-	c.nodes = append(c.nodes, node{kind: kind})
-	switch kind {
+	switch kind := c.src[i]; kind {
+	case '"':
+		return c.str(i+1, n)
 	case '{', '[':
 		if depth >= maxDepth {
-			return 0, bad
+			return bad, n
 		}
-		mark := len(c.open)
-		var end int
 		if kind == '{' {
-			end = c.members(i+1, depth+1)
-		} else {
-			end = c.elements(i+1, depth+1)
+			return c.object(i+1, n, depth+1)
 		}
-		if end == bad {
-			return 0, bad
-		}
-		children := c.open[mark:]
-		if kind == '{' {
-			children = c.sort(children)
-		}
-		n := &c.nodes[id]
-		n.start = int32(len(c.kids))
-		c.kids = append(c.kids, children...)
-		n.end = int32(len(c.kids))
-		c.open = c.open[:mark]
-		return id, end
-	case '"':
-		start, stop, dec, end := c.str(i)
-		n := &c.nodes[id]
-		n.start, n.end, n.decoded = start, stop, dec
-		return id, end
+		return c.array(i+1, n, depth+1)
 	}
-	end := skipScalar(c.src, i)
-	n := &c.nodes[id]
-	n.start, n.end = int32(i), int32(end)
-	return id, end
+	after = skipScalar(c.src, i)
+	if after == bad {
+		return bad, n
+	}
+	return after, n + copy(c.out[n:], c.src[i:after])
 }
 
-func (c *canon) members(i, depth int) int {
-	for started := false; ; started = true {
-		var more bool
-		if i, more = separator(c.src, i, '}', started); !more {
-			return i
-		}
-		if c.src[i] != '"' {
-			return bad
-		}
-		start, stop, dec, end := c.str(i)
-		if end == bad {
-			return bad
-		}
-		i = skipSpace(c.src, end)
-		if i >= len(c.src) || c.src[i] != ':' {
-			return bad
-		}
-		var child int32
-		if child, i = c.parse(skipSpace(c.src, i+1), depth); i == bad {
-			return bad
-		}
-		n := &c.nodes[child]
-		n.nameStart, n.nameEnd, n.nameDecoded = start, stop, dec
-		n.lead = lead(c.name(child))
-		if c.strip && string(c.name(child)) == "cache_control" && c.marker(child) {
-			continue
-		}
-		c.open = append(c.open, child)
+// str is value for the string whose content starts at i.
+func (c *canon) str(i, n int) (after, end int) {
+	c.out[n] = markText
+	n++
+	size, after, how := decode(c.out[n:], c.src, i)
+	if how != decodedAll {
+		return bad, n
 	}
+	n += size
+	c.out[n] = markText
+	return after, n + 1
 }
 
-func (c *canon) elements(i, depth int) int {
+// array is value for the array whose elements start at i.
+func (c *canon) array(i, n, depth int) (after, end int) {
+	c.out[n] = '['
+	n++
 	for started := false; ; started = true {
 		var more bool
 		if i, more = separator(c.src, i, ']', started); !more {
-			return i
+			break
 		}
-		var child int32
-		if child, i = c.parse(i, depth); i == bad {
-			return bad
+		if started {
+			c.out[n] = ','
+			n++
 		}
-		c.open = append(c.open, child)
+		if i, n = c.value(i, n, depth); i == bad {
+			return bad, n
+		}
 	}
+	c.out[n] = ']'
+	return i, n + 1
 }
 
-// str returns the content of the string at i: a span of src, or of text when
-// it had escapes.
-func (c *canon) str(i int) (start, stop int32, dec bool, end int) {
-	i++
-	end = plainEnd(c.src, i)
-	if end < len(c.src) && c.src[end] == '"' {
-		return int32(i), int32(end), false, end + 1
+// object is value for the object whose members start at i.
+func (c *canon) object(i, n, depth int) (after, end int) {
+	c.out[n] = '{'
+	n++
+	first, mark, ordered := n, len(c.pairs), true
+	for started := false; ; started = true {
+		var more bool
+		if i, more = separator(c.src, i, '}', started); !more {
+			break
+		}
+		if c.src[i] != '"' {
+			return bad, n
+		}
+		p := pair{start: int32(n)}
+		if i, n = c.str(i+1, n); i == bad {
+			return bad, n
+		}
+		if i = skipSpace(c.src, i); i >= len(c.src) || c.src[i] != ':' {
+			return bad, n
+		}
+		p.lead, p.colon = lead(c.out[p.start+1:], n-int(p.start)-2), int32(n)
+		c.out[n] = ':'
+		if i, n = c.value(skipSpace(c.src, i+1), n+1, depth); i == bad {
+			return bad, n
+		}
+		p.end = int32(n)
+		if c.strip && c.marker(&p) {
+			n = int(p.start)
+			continue
+		}
+		if k := len(c.pairs); k > mark && ordered {
+			ordered = c.compare(&c.pairs[k-1], &p) < 0
+		}
+		c.pairs = append(c.pairs, p)
+		c.out[n] = ','
+		n++
 	}
-	end = skipString(c.src, i)
-	if end == bad {
-		return 0, 0, false, bad
+	if len(c.pairs) > mark {
+		n--
 	}
-	from := len(c.text)
-	c.text = slices.Grow(c.text, end-i+decodeRoom)
-	n, next, how := decode(c.text[from:cap(c.text)], c.src, i)
-	if how != decodedAll || next != end {
-		return 0, 0, false, bad
+	if !ordered {
+		n = c.order(first, n, mark)
 	}
-	c.text = c.text[:from+n]
-	return int32(from), int32(from + n), true, end
+	if c.strip {
+		c.ephemeral = c.isEphemeral(mark)
+	}
+	c.pairs = c.pairs[:mark]
+	c.out[n] = '}'
+	return i, n + 1
 }
 
-// sort orders an object's members by name, in place, and keeps the last of
-// equal names.
-func (c *canon) sort(members []int32) []int32 {
-	if len(members) < 2 {
-		return members
-	}
-	if len(members) <= 12 {
-		for i := 1; i < len(members); i++ {
-			for j := i; j > 0 && c.compare(members[j-1], members[j]) > 0; j-- {
-				members[j-1], members[j] = members[j], members[j-1]
+// order sorts the members in out[first:n] by name, keeps the last of equal
+// names, and returns the new end. Their pairs are pairs[mark:].
+func (c *canon) order(first, n, mark int) int {
+	pairs := c.pairs[mark:]
+	if len(pairs) <= 12 {
+		for i := 1; i < len(pairs); i++ {
+			p := pairs[i]
+			j := i
+			for ; j > 0 && c.compare(&pairs[j-1], &p) > 0; j-- {
+				pairs[j] = pairs[j-1]
 			}
+			pairs[j] = p
 		}
 	} else {
-		slices.SortStableFunc(members, c.compare)
+		slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(c.compare(&a, &b), cmp.Compare(a.start, b.start)) })
 	}
-	kept := members[:1]
-	for _, m := range members[1:] {
-		if c.compare(kept[len(kept)-1], m) == 0 {
-			kept[len(kept)-1] = m
-		} else {
-			kept = append(kept, m)
+	kept := 0
+	for i := range pairs {
+		if i == 0 || c.compare(&pairs[kept-1], &pairs[i]) != 0 {
+			kept++
 		}
+		pairs[kept-1] = pairs[i]
 	}
-	return kept
+	c.pairs = c.pairs[:mark+kept]
+
+	copy(c.moved[first:n], c.out[first:n])
+	n = first
+	for i := range pairs[:kept] {
+		p := &pairs[i]
+		from, size := int(p.start), int(p.end-p.start)
+		if size > 4*decodeRoom {
+			copy(c.out[n:], c.moved[from:p.end])
+		} else { // most are short: whole steps cost less than the right length
+			for k := 0; k < size; k += decodeRoom {
+				*(*[decodeRoom]byte)(c.out[n+k:]) = *(*[decodeRoom]byte)(c.moved[from+k:])
+			}
+		}
+		p.start, p.colon, p.end = int32(n), int32(n)+p.colon-p.start, int32(n+size)
+		n += size
+		c.out[n] = ','
+		n++
+	}
+	return n - 1
 }
 
-// lead returns the first eight bytes of a name as a number that orders as they
-// do, but for zeros at their end.
-func lead(name []byte) uint64 {
-	if len(name) >= 8 {
-		return binary.BigEndian.Uint64(name)
-	}
-	var n uint64
-	for _, c := range name {
-		n = n<<8 | uint64(c)
-	}
-	return n << (8 * (8 - len(name)) & 63)
+// lead returns the first eight of the size bytes of a name, which out goes on
+// behind, as a number that orders as they do, but for zeros at their end.
+func lead(name []byte, size int) uint64 {
+	return binary.BigEndian.Uint64(name) &^ (^uint64(0) >> (8 * uint(size)))
 }
 
 // compare orders two members by name.
-func (c *canon) compare(a, b int32) int {
-	if x, y := c.nodes[a].lead, c.nodes[b].lead; x < y {
-		return -1
-	} else if x > y {
-		return 1
+func (c *canon) compare(a, b *pair) int {
+	if a.lead != b.lead {
+		return cmp.Compare(a.lead, b.lead)
 	}
 	return bytes.Compare(c.name(a), c.name(b))
 }
 
-func (c *canon) name(id int32) []byte {
-	n := &c.nodes[id]
-	if n.nameDecoded {
-		return c.text[n.nameStart:n.nameEnd]
+func (c *canon) name(p *pair) []byte { return c.out[p.start+1 : p.colon-1] }
+
+// marker tells a cache_control marker, whose value is null or an object of
+// type "ephemeral", from a schema property that happens to have that name.
+// The member's value is what was read last.
+func (c *canon) marker(p *pair) bool {
+	if string(c.name(p)) != "cache_control" {
+		return false
 	}
-	return c.src[n.nameStart:n.nameEnd]
+	kind := c.out[p.colon+1]
+	return kind == 'n' || kind == '{' && c.ephemeral
 }
 
-func (c *canon) content(id int32) []byte {
-	n := &c.nodes[id]
-	if n.decoded {
-		return c.text[n.start:n.end]
-	}
-	return c.src[n.start:n.end]
-}
-
-// marker tells the value of a cache_control marker, which is null or an object
-// of type "ephemeral", from a schema property that happens to have that name.
-func (c *canon) marker(id int32) bool {
-	n := &c.nodes[id]
-	if n.kind != '{' {
-		return n.kind == 'n'
-	}
-	for _, kid := range c.kids[n.start:n.end] {
-		if string(c.name(kid)) == "type" {
-			return c.nodes[kid].kind == '"' && string(c.content(kid)) == "ephemeral"
+// isEphemeral says that an object whose members are pairs[mark:] is of type
+// "ephemeral".
+func (c *canon) isEphemeral(mark int) bool {
+	for i := range c.pairs[mark:] {
+		p := &c.pairs[mark+i]
+		if string(c.name(p)) == "type" {
+			return string(c.out[p.colon+1:p.end]) == "\xFEephemeral\xFE"
 		}
 	}
 	return false
-}
-
-func (c *canon) emit(id int32) {
-	n := &c.nodes[id]
-	switch n.kind {
-	case '{':
-		c.out = append(c.out, '{')
-		for i, kid := range c.kids[n.start:n.end] {
-			if i > 0 {
-				c.out = append(c.out, ',')
-			}
-			k := &c.nodes[kid]
-			c.quote(k.nameStart, k.nameEnd, k.nameDecoded)
-			c.out = append(c.out, ':')
-			c.emit(kid)
-		}
-		c.out = append(c.out, '}')
-	case '[':
-		c.out = append(c.out, '[')
-		for i, kid := range c.kids[n.start:n.end] {
-			if i > 0 {
-				c.out = append(c.out, ',')
-			}
-			c.emit(kid)
-		}
-		c.out = append(c.out, ']')
-	case '"':
-		c.quote(n.start, n.end, n.decoded)
-	default:
-		c.out = append(c.out, c.content(id)...)
-	}
-}
-
-// shortText is how many bytes quote copies at once, needed or not.
-const shortText = 16
-
-// quote appends a decoded string between its marks. Most strings are short: a
-// copy of fixed length costs less than one of the right length.
-func (c *canon) quote(start, end int32, dec bool) {
-	from := c.src
-	if dec {
-		from = c.text
-	}
-	at := len(c.out)
-	n := int(end - start)
-	c.out = c.out[:at+n+2]
-	c.out[at] = markText
-	if room := c.out[at+1 : cap(c.out)]; n <= shortText && int(start)+shortText <= len(from) && len(room) >= shortText {
-		copy(room[:shortText], from[start:start+shortText])
-	} else {
-		copy(room, from[start:end])
-	}
-	c.out[at+n+1] = markText
 }

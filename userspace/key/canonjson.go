@@ -32,19 +32,19 @@ type canon struct {
 	pairs     []pair // members of the objects being read, the innermost last
 	strip     bool   // drop cache_control markers
 	ephemeral bool   // the object read last is of type "ephemeral"
-	out       [canonicalLimit + canonRoom]byte
-	moved     [canonicalLimit + canonRoom]byte // members on their way into order
+	out       canonText
+	moved     canonText // members on their way into order
 }
 
-// canonRoom is how many bytes beyond the form may be written: the form of a
-// value is no longer than the value, but copies go in steps.
-const canonRoom = 2 * decodeRoom
+// canonText holds a form, which is no longer than its value, and room for what
+// decode and step write in vain.
+type canonText [canonicalLimit + 2*decodeRoom]byte
 
-// pair is one member in canonical form: name, colon and value are
-// out[start:end].
+// pair is one member in canonical form: a name between its marks, a colon and
+// a value, all in out[start:end].
 type pair struct {
-	lead              uint64 // the name's first eight bytes, padded with zeros: names compare fast
-	start, colon, end int32
+	lead       uint64 // the name's first eight bytes, padded with zeros: names compare fast
+	start, end int32
 }
 
 // form returns the canonical form of src, valid until the next call, or nil if
@@ -88,9 +88,12 @@ func (c *canon) value(i, n, depth int) (after, end int) {
 func (c *canon) str(i, n int) (after, end int) {
 	c.out[n] = markText
 	n++
-	size, after, how := decode(c.out[n:], c.src, i)
-	if how != decodedAll {
-		return bad, n
+	size, ok := short(c.out[n:], c.src, i)
+	if after = i + size + 1; !ok {
+		var how decoded
+		if size, after, how = decode(c.out[n:], c.src, i); how != decodedAll {
+			return bad, n
+		}
 	}
 	n += size
 	c.out[n] = markText
@@ -122,7 +125,8 @@ func (c *canon) array(i, n, depth int) (after, end int) {
 func (c *canon) object(i, n, depth int) (after, end int) {
 	c.out[n] = '{'
 	n++
-	first, mark, ordered := n, len(c.pairs), true
+	first, mark := n, len(c.pairs)
+	ordered, ephemeral := true, false
 	for started := false; ; started = true {
 		var more bool
 		if i, more = separator(c.src, i, '}', started); !more {
@@ -131,124 +135,112 @@ func (c *canon) object(i, n, depth int) (after, end int) {
 		if c.src[i] != '"' {
 			return bad, n
 		}
-		p := pair{start: int32(n)}
+		start := n
 		if i, n = c.str(i+1, n); i == bad {
 			return bad, n
 		}
 		if i = skipSpace(c.src, i); i >= len(c.src) || c.src[i] != ':' {
 			return bad, n
 		}
-		p.lead, p.colon = lead(c.out[p.start+1:], n-int(p.start)-2), int32(n)
+		colon := n
 		c.out[n] = ':'
 		if i, n = c.value(skipSpace(c.src, i+1), n+1, depth); i == bad {
 			return bad, n
 		}
-		p.end = int32(n)
-		if c.strip && c.marker(&p) {
-			n = int(p.start)
-			continue
+		if c.strip {
+			name, value := c.out[start+1:colon-1], c.out[colon+1:n]
+			if string(name) == "cache_control" && c.marker(value) {
+				n = start
+				continue
+			}
+			if string(name) == "type" {
+				ephemeral = string(value) == "\xFEephemeral\xFE"
+			}
 		}
+		p := pair{lead(c.out[start+1:], colon-start-2), int32(start), int32(n)}
 		if k := len(c.pairs); k > mark && ordered {
-			ordered = c.compare(&c.pairs[k-1], &p) < 0
+			ordered = compare(&c.out, c.pairs[k-1], p) < 0
 		}
 		c.pairs = append(c.pairs, p)
 		c.out[n] = ','
 		n++
 	}
 	if len(c.pairs) > mark {
-		n--
+		if !ordered {
+			n = c.order(first, n, c.pairs[mark:])
+		}
+		n-- // the last comma
 	}
-	if !ordered {
-		n = c.order(first, n, mark)
-	}
-	if c.strip {
-		c.ephemeral = c.isEphemeral(mark)
-	}
-	c.pairs = c.pairs[:mark]
+	c.pairs, c.ephemeral = c.pairs[:mark], ephemeral
 	c.out[n] = '}'
 	return i, n + 1
 }
 
-// order sorts the members in out[first:n] by name, keeps the last of equal
-// names, and returns the new end. Their pairs are pairs[mark:].
-func (c *canon) order(first, n, mark int) int {
-	pairs := c.pairs[mark:]
+// order sorts the members in out[first:n] by name, each with a comma behind
+// it, keeps the last of equal names, and returns the new end.
+func (c *canon) order(first, n int, pairs []pair) int {
+	copy(c.moved[first:n], c.out[first:n])
 	if len(pairs) <= 12 {
 		for i := 1; i < len(pairs); i++ {
 			p := pairs[i]
 			j := i
-			for ; j > 0 && c.compare(&pairs[j-1], &p) > 0; j-- {
+			for ; j > 0 && compare(&c.moved, pairs[j-1], p) > 0; j-- {
 				pairs[j] = pairs[j-1]
 			}
 			pairs[j] = p
 		}
 	} else {
-		slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(c.compare(&a, &b), cmp.Compare(a.start, b.start)) })
+		slices.SortFunc(pairs, func(a, b pair) int {
+			return cmp.Or(compare(&c.moved, a, b), cmp.Compare(a.start, b.start))
+		})
 	}
-	kept := 0
-	for i := range pairs {
-		if i == 0 || c.compare(&pairs[kept-1], &pairs[i]) != 0 {
-			kept++
-		}
-		pairs[kept-1] = pairs[i]
-	}
-	c.pairs = c.pairs[:mark+kept]
-
-	copy(c.moved[first:n], c.out[first:n])
 	n = first
-	for i := range pairs[:kept] {
-		p := &pairs[i]
-		from, size := int(p.start), int(p.end-p.start)
-		if size > 4*decodeRoom {
-			copy(c.out[n:], c.moved[from:p.end])
-		} else { // most are short: whole steps cost less than the right length
-			for k := 0; k < size; k += decodeRoom {
-				*(*[decodeRoom]byte)(c.out[n+k:]) = *(*[decodeRoom]byte)(c.moved[from+k:])
-			}
+	for i, p := range pairs {
+		if i+1 < len(pairs) && compare(&c.moved, p, pairs[i+1]) == 0 {
+			continue
 		}
-		p.start, p.colon, p.end = int32(n), int32(n)+p.colon-p.start, int32(n+size)
+		from, size := int(p.start), int(p.end-p.start)
+		if size <= 4*stepBytes {
+			for k := 0; k < size; k += stepBytes {
+				step(c.out[n+k:], c.moved[from+k:])
+			}
+		} else {
+			copy(c.out[n:], c.moved[from:from+size])
+		}
 		n += size
 		c.out[n] = ','
 		n++
 	}
-	return n - 1
+	return n
 }
 
-// lead returns the first eight of the size bytes of a name, which out goes on
-// behind, as a number that orders as they do, but for zeros at their end.
+// lead returns the first eight of the size bytes of a name, behind which there
+// is more, as a number that orders as they do, but for zeros at their end.
 func lead(name []byte, size int) uint64 {
 	return binary.BigEndian.Uint64(name) &^ (^uint64(0) >> (8 * uint(size)))
 }
 
-// compare orders two members by name.
-func (c *canon) compare(a, b *pair) int {
-	if a.lead != b.lead {
-		return cmp.Compare(a.lead, b.lead)
+// compare orders two members in text by name.
+func compare(text *canonText, a, b pair) int {
+	if a.lead < b.lead {
+		return -1
 	}
-	return bytes.Compare(c.name(a), c.name(b))
+	if a.lead > b.lead {
+		return 1
+	}
+	return text.compareNames(a, b)
 }
 
-func (c *canon) name(p *pair) []byte { return c.out[p.start+1 : p.colon-1] }
+func (t *canonText) compareNames(a, b pair) int { return bytes.Compare(t.name(a), t.name(b)) }
 
-// marker tells a cache_control marker, whose value is null or an object of
-// type "ephemeral", from a schema property that happens to have that name.
-// The member's value is what was read last.
-func (c *canon) marker(p *pair) bool {
-	if string(c.name(p)) != "cache_control" {
-		return false
-	}
-	kind := c.out[p.colon+1]
-	return kind == 'n' || kind == '{' && c.ephemeral
+func (t *canonText) name(p pair) []byte {
+	name := t[p.start+1 : p.end]
+	return name[:bytes.IndexByte(name, markText)]
 }
 
-// isEphemeral says that an object whose members are pairs[mark:] is of type
-// "ephemeral".
-func (c *canon) isEphemeral(mark int) bool {
-	for i := range c.pairs[mark:] {
-		p := &c.pairs[mark+i]
-		if string(c.name(p)) == "type" {
-			return string(c.out[p.colon+1:p.end]) == "\xFEephemeral\xFE"
-		}
-	}
-	return false
+// marker tells the value of a cache_control marker, which is null or an object
+// of type "ephemeral", from a schema property that happens to have that name.
+// It is what was read last.
+func (c *canon) marker(value []byte) bool {
+	return value[0] == 'n' || value[0] == '{' && c.ephemeral
 }

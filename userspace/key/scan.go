@@ -14,7 +14,8 @@ const maxDepth = 512
 const bad = -1
 
 func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+	const spaces = 1<<' ' | 1<<'\n' | 1<<'\t' | 1<<'\r'
+	for i < len(b) && b[i] <= ' ' && spaces>>b[i]&1 == 1 {
 		i++
 	}
 	return i

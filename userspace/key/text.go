@@ -36,6 +36,36 @@ func plainEnd(b []byte, i int) int {
 	return i
 }
 
+// stepBytes is how much step copies: for what is short a copy of fixed length
+// costs less than one of the right length.
+const stepBytes = 16
+
+func step(dst, src []byte) (first, second uint64) {
+	d, s := (*[stepBytes]byte)(dst), (*[stepBytes]byte)(src)
+	first, second = binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:])
+	binary.LittleEndian.PutUint64(d[:8], first)
+	binary.LittleEndian.PutUint64(d[8:], second)
+	return first, second
+}
+
+// short is decode for a string that has no escape, ends within a step and not
+// near the end of b: it says whether that is so.
+func short(dst, b []byte, i int) (n int, ok bool) {
+	if i+stepBytes > len(b) {
+		return 0, false
+	}
+	first, second := step(dst, b[i:])
+	m, more := special(first), special(second)
+	if m == 0 {
+		m, n = more, 8
+	}
+	if m == 0 {
+		return 0, false
+	}
+	n += bits.TrailingZeros64(m) >> 3
+	return n, b[i+n] == '"'
+}
+
 // Where decode stopped.
 type decoded uint8
 

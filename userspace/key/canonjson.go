@@ -81,21 +81,30 @@ func (c *canon) value(i, n, depth int) (after, end int) {
 	if after == bad {
 		return bad, n
 	}
-	return after, n + copy(c.out[n:], c.src[i:after])
+	size := after - i
+	if size <= stepBytes && i+stepBytes <= len(c.src) {
+		step(c.out[n:], c.src[i:])
+	} else {
+		copy(c.out[n:], c.src[i:after])
+	}
+	return after, n + size
 }
 
 // str is value for the string whose content starts at i.
 func (c *canon) str(i, n int) (after, end int) {
 	c.out[n] = markText
 	n++
-	size, ok := short(c.out[n:], c.src, i)
-	if after = i + size + 1; !ok {
+	size := copyPlain(c.out[n:], c.src[i:])
+	n += size
+	if i += size; i < len(c.src) && c.src[i] == '"' {
+		after = i + 1
+	} else {
 		var how decoded
 		if size, after, how = decode(c.out[n:], c.src, i); how != decodedAll {
 			return bad, n
 		}
+		n += size
 	}
-	n += size
 	c.out[n] = markText
 	return after, n + 1
 }

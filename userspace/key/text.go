@@ -16,9 +16,9 @@ const (
 // is a quote, a backslash or a control character. Marks above the first may be
 // false: a borrow can run upwards from a true one.
 func special(x uint64) uint64 {
-	quote := x ^ lows*'"'
+	low := x ^ lows*2 // the quote changes places with the space, below which are the others
 	slash := x ^ lows*'\\'
-	return ((quote - lows) | (slash - lows) | (x - lows*0x20)) &^ x & highs
+	return ((low - lows*(' '+1)) | (slash - lows)) &^ x & highs
 }
 
 // plainEnd returns the position of the first quote, backslash or control
@@ -48,22 +48,22 @@ func step(dst, src []byte) (first, second uint64) {
 	return first, second
 }
 
-// short is decode for a string that has no escape, ends within a step and not
-// near the end of b: it says whether that is so.
-func short(dst, b []byte, i int) (n int, ok bool) {
-	if i+stepBytes > len(b) {
-		return 0, false
+// copyPlain copies b to dst up to the first quote, backslash or control
+// character, and returns how much that is; less if b or dst ends within a step.
+func copyPlain(dst, b []byte) (n int) {
+	for len(b) >= stepBytes && len(dst) >= stepBytes {
+		first, second := step(dst, b)
+		m, more := special(first), special(second)
+		if m|more != 0 {
+			if m == 0 {
+				m, n = more, n+8
+			}
+			return n + bits.TrailingZeros64(m)>>3
+		}
+		n += stepBytes
+		b, dst = b[stepBytes:], dst[stepBytes:]
 	}
-	first, second := step(dst, b[i:])
-	m, more := special(first), special(second)
-	if m == 0 {
-		m, n = more, 8
-	}
-	if m == 0 {
-		return 0, false
-	}
-	n += bits.TrailingZeros64(m) >> 3
-	return n, b[i+n] == '"'
+	return n
 }
 
 // Where decode stopped.

@@ -167,10 +167,15 @@ func (c *canon) object(i, n, depth int) (after, end int) {
 			}
 		}
 		p := pair{lead(c.out[start+1:], colon-start-2), int32(start), int32(n)}
-		if k := len(c.pairs); k > mark && ordered {
-			ordered = compare(&c.out, c.pairs[k-1], p) < 0
-		}
 		c.pairs = append(c.pairs, p)
+		pairs := c.pairs[mark:]
+		if k := len(pairs) - 1; k > 0 && compare(&c.out, pairs[k-1], p) >= 0 {
+			ordered = false
+			for ; k > 0 && k < insertMost && compare(&c.out, pairs[k-1], p) > 0; k-- {
+				pairs[k] = pairs[k-1]
+			}
+			pairs[k] = p
+		}
 		c.out[n] = ','
 		n++
 	}
@@ -185,20 +190,16 @@ func (c *canon) object(i, n, depth int) (after, end int) {
 	return i, n + 1
 }
 
-// order sorts the members in out[first:n] by name, each with a comma behind
-// it, keeps the last of equal names, and returns the new end.
+// insertMost is how many members an object may have for each to be put into
+// its place among those before it: with more, sorting costs less.
+const insertMost = 12
+
+// order puts the members in out[first:n], each with a comma behind it, into
+// the order of their names, keeps the last of equal names, and returns the new
+// end.
 func (c *canon) order(first, n int, pairs []pair) int {
 	copy(c.moved[first:n], c.out[first:n])
-	if len(pairs) <= 12 {
-		for i := 1; i < len(pairs); i++ {
-			p := pairs[i]
-			j := i
-			for ; j > 0 && compare(&c.moved, pairs[j-1], p) > 0; j-- {
-				pairs[j] = pairs[j-1]
-			}
-			pairs[j] = p
-		}
-	} else {
+	if len(pairs) > insertMost {
 		slices.SortFunc(pairs, func(a, b pair) int {
 			return cmp.Or(compare(&c.moved, a, b), cmp.Compare(a.start, b.start))
 		})

@@ -12,7 +12,7 @@ func blockOf(rng *rand.Rand, slashes bool) (block [blockBytes]byte) {
 		if block[i] = near[rng.IntN(len(near))]; rng.IntN(3) == 0 {
 			block[i] = byte(rng.IntN(256))
 		}
-		if block[i] == '\\' && !(slashes && rng.IntN(8) == 0) {
+		if block[i] == '\\' && (!slashes || rng.IntN(8) != 0) {
 			block[i] = ']'
 		}
 	}

@@ -20,6 +20,7 @@ type client struct {
 	conn    *net.TCPConn
 	r       *bufio.Reader
 	buf     []byte
+	reached map[int]func() // what to call once so many bytes of the body have come
 }
 
 // errUnanswered says that no byte of an answer came.
@@ -89,6 +90,9 @@ func (c *client) read(p *plan, resp *http.Response) error {
 			return e
 		}
 		got += n
+		if f := c.reached[got]; f != nil && n > 0 {
+			f()
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			if got != len(p.body) {
@@ -107,6 +111,11 @@ func (c *client) read(p *plan, resp *http.Response) error {
 	}
 }
 
+// A foreignError says that a client got a byte that is not its own.
+type foreignError struct{ text string }
+
+func (e *foreignError) Error() string { return e.text }
+
 // compare wants b at this place of the body.
 func (p *plan) compare(at int, b []byte) error {
 	if at+len(b) <= len(p.body) && bytes.Equal(b, p.body[at:at+len(b)]) {
@@ -115,7 +124,7 @@ func (p *plan) compare(at int, b []byte) error {
 	for i, x := range b {
 		if at+i >= len(p.body) || x != p.body[at+i] {
 			b = b[max(0, i-40):min(len(b), i+120)]
-			return fmt.Errorf("stream %x: byte %d of %d is not its own: ...%q", p.seed, at+i, len(p.body), b)
+			return &foreignError{fmt.Sprintf("stream %x: byte %d of %d is not its own: ...%q", p.seed, at+i, len(p.body), b)}
 		}
 	}
 	return nil

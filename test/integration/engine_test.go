@@ -49,8 +49,9 @@ func (w *watch) leave(seed uint64) {
 	w.left[seed] = time.Now()
 }
 
-// gone is called by the engine when the connection closed under a stream.
-func (w *watch) gone(p *plan) {
+// gone is called by the engine when the connection closed under a stream that it
+// was asked for at the time given: no engine hears of a departure before that.
+func (w *watch) gone(p *plan, asked time.Time) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,6 +61,9 @@ func (w *watch) gone(p *plan) {
 		return
 	}
 	delete(w.left, p.seed)
+	if asked.After(at) {
+		at = asked
+	}
 	d := &w.delays[p.how]
 	d.n++
 	d.sum += now.Sub(at)
@@ -147,6 +151,7 @@ func (e *engine) serve(c net.Conn) {
 		} else if _, err := fmt.Sscanf(string(body[i:]), `"soak %d.`, &seed); err != nil {
 			return
 		}
+		asked := time.Now()
 		e.asked.Store(seed, struct{}{})
 		s := &sending{e: e, c: c, p: newPlan(seed), gone: make(chan struct{})}
 		watching := make(chan struct{})
@@ -155,7 +160,7 @@ func (e *engine) serve(c net.Conn) {
 			if _, err := r.Peek(1); err != nil { // returns when the next request comes
 				close(s.gone)
 				if !s.whole.Load() {
-					e.watched.gone(s.p)
+					e.watched.gone(s.p, asked)
 				}
 			}
 		}()

@@ -61,9 +61,8 @@ backends:
 splice: {mode: required, pin_path: %s}
 `
 
-// startAgent starts one before the engines and waits until it is ready. It skips
-// the test where the kernel cannot splice.
-func startAgent(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr) *agent {
+// launch starts one before the engines and returns when it listens or has ended.
+func launch(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr) *agent {
 	t.Helper()
 	var list strings.Builder
 	for i, e := range engines {
@@ -110,6 +109,16 @@ func startAgent(t *testing.T, pins string, engines []string, as *syscall.SysProc
 	})
 	if a.admin == "" {
 		<-a.done
+	}
+	return a
+}
+
+// startAgent launches one and waits until it is ready. It skips the test where the
+// kernel cannot splice.
+func startAgent(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr) *agent {
+	t.Helper()
+	a := launch(t, pins, engines, as)
+	if a.admin == "" {
 		if strings.Contains(a.log.String(), "splice is required") {
 			t.Skipf("the kernel cannot splice here: %s", a.log.String())
 		}

@@ -1,22 +1,28 @@
 package integration
 
 import (
-	"math/rand/v2"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/tautline/tautline/agent/datapath"
+	"github.com/tautline/tautline/maps"
 )
 
 // nobody is a user without any rights of its own.
 const nobody = 65534
 
-// asNobody makes a process one of nobody's, with these capabilities and no others.
-func asNobody(caps []uintptr) *syscall.SysProcAttr {
+// asNobody makes a process one of nobody's, with the documented capabilities and no
+// others.
+func asNobody() *syscall.SysProcAttr {
+	var caps []uintptr
+	for _, c := range datapath.Capabilities() {
+		caps = append(caps, uintptr(c.Bit))
+	}
 	return &syscall.SysProcAttr{
 		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
 		AmbientCaps: caps,
@@ -28,50 +34,62 @@ func asNobody(caps []uintptr) *syscall.SysProcAttr {
 // be a directory of this user's; nothing else is needed.
 func TestUnprivilegedUser(t *testing.T) {
 	fs := bpffs(t)
-	pins := filepath.Join(fs, "tautline")
-	for dir, mode := range map[string]os.FileMode{fs: 0o755, pins: 0o700} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(dir, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chown(pins, nobody, nobody); err != nil {
+	if err := os.Chmod(fs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	var caps []uintptr
-	for _, c := range datapath.Capabilities() {
-		caps = append(caps, uintptr(c.Bit))
+	pins := filepath.Join(fs, "tautline")
+	if err := errors.Join(os.Mkdir(pins, 0o700), os.Chown(pins, nobody, nobody)); err != nil {
+		t.Fatal(err)
 	}
 	e := startEngine(t, newWatch())
 	for range 2 { // the second one finds its own pins
-		a := startAgent(t, pins, []string{e.addr()}, asNobody(caps))
-		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(a.cmd.Process.Pid), "status"))
-		if err != nil {
-			t.Fatal(err)
+		a := startAgent(t, pins, []string{e.addr()}, asNobody())
+		if got, want := field(t, a, "CapEff:"), fmt.Sprintf("%016x", documented()); got != want {
+			t.Errorf("the agent has capabilities %s, want %s", got, want)
 		}
-		for line := range strings.Lines(string(status)) {
-			if strings.HasPrefix(line, "CapEff:") || strings.HasPrefix(line, "Uid:") {
-				t.Logf("agent: %s", strings.Join(strings.Fields(line), " "))
-			}
-		}
-		c := &client{watched: e.watched, buf: make([]byte, 8<<10)}
-		asked := uint64(0)
-		for seed := rand.Uint64() >> 1; asked < 20; seed++ {
-			p := newPlan(seed)
-			if p.how != stays {
-				continue
-			}
-			asked++
-			if err := c.do(a.addr, p); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.leave()
-		if st := a.idle(); st.Splice.Outcomes["ended/spliced"] < asked/2 {
-			t.Errorf("responses ended %v", st.Splice.Outcomes)
-		}
+		wholes(t, a, e, 20)
 		a.end()
 	}
+}
+
+// TestPinsOfAnotherUser: an agent that may not use its pin path says so, not that
+// the kernel forbids bpf.
+func TestPinsOfAnotherUser(t *testing.T) {
+	fs := bpffs(t)
+	e := startEngine(t, newWatch())
+	rooted := filepath.Join(fs, "rooted")
+	startAgent(t, rooted, []string{e.addr()}, nil).end() // leaves root's pins
+	if err := errors.Join(os.Chmod(fs, 0o755), os.Chmod(rooted, 0o755), os.Chmod(maps.Dir(rooted), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for name, pins := range map[string]string{"root's directory": filepath.Join(fs, "none"), "root's pins": rooted} {
+		t.Run(name, func(t *testing.T) {
+			a := launch(t, pins, []string{e.addr()}, asNobody())
+			if a.admin != "" {
+				t.Fatal("the agent runs")
+			}
+			if text := a.log.String(); !strings.Contains(text, datapath.ErrPinDenied.Error()) {
+				t.Errorf("agent says %q", text)
+			}
+		})
+	}
+}
+
+func documented() (set uint64) {
+	for _, c := range datapath.Capabilities() {
+		set |= 1 << c.Bit
+	}
+	return set
+}
+
+// field reads one of /proc/PID/status.
+func field(t *testing.T, a *agent, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), name)
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
 }

@@ -9,7 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"testing"
 	"time"
+
+	"github.com/tautline/tautline/agent/telemetry"
 )
 
 // A client asks for one stream after another and keeps its connection as long as
@@ -163,4 +166,27 @@ func (c *client) leave() {
 		c.conn.Close()
 		c.conn = nil
 	}
+}
+
+// wholes asks for n streams, one after the other on one connection, and reads them
+// to their end. Most must have been spliced.
+func wholes(t *testing.T, a *agent, e *engine, n uint64) telemetry.Status {
+	t.Helper()
+	c := &client{watched: e.watched, buf: make([]byte, 8<<10)}
+	defer c.leave()
+	for seed, asked := rand.Uint64()>>1, uint64(0); asked < n; seed++ {
+		p := newPlan(seed)
+		if p.how != stays {
+			continue
+		}
+		asked++
+		if err := c.do(a.addr, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := a.idle()
+	if st.Splice.Outcomes["ended/spliced"] < n/2 {
+		t.Errorf("responses ended %v, want most of %d spliced", st.Splice.Outcomes, n)
+	}
+	return st
 }

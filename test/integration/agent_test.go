@@ -59,10 +59,12 @@ routing: {policy: round-robin}
 backends:
 %s
 splice: {mode: required, pin_path: %s}
+%s
 `
 
-// launch starts one before the engines and returns when it listens or has ended.
-func launch(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr) *agent {
+// launch starts one before the engines, with more lines of configuration, and
+// returns when it listens or has ended.
+func launch(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr, more ...string) *agent {
 	t.Helper()
 	var list strings.Builder
 	for i, e := range engines {
@@ -72,7 +74,7 @@ func launch(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(file, configText, list.String(), pins)
+	fmt.Fprintf(file, configText, list.String(), pins, strings.Join(more, "\n"))
 	if err := errors.Join(file.Chmod(0o644), file.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +117,9 @@ func launch(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr
 
 // startAgent launches one and waits until it is ready. It skips the test where the
 // kernel cannot splice.
-func startAgent(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr) *agent {
+func startAgent(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr, more ...string) *agent {
 	t.Helper()
-	a := launch(t, pins, engines, as)
+	a := launch(t, pins, engines, as, more...)
 	if a.admin == "" {
 		if strings.Contains(a.log.String(), "splice is required") {
 			t.Skipf("the kernel cannot splice here: %s", a.log.String())

@@ -19,7 +19,8 @@ func TestWakeups(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	a := startAgent(t, pins, []string{server.Addr()}, nil)
+	// Polls would be noise.
+	a := startAgent(t, pins, []string{server.Addr()}, nil, "poll: {interval: 1h, window: 1h}")
 	c := stream.NewClient(a.addr, stream.NewClock())
 	defer c.Close()
 	every := time.Duration(float64(time.Second) / *rate)
@@ -42,7 +43,7 @@ func TestWakeups(t *testing.T) {
 	}
 	ask(0) // dials, and finds threads to run on
 
-	// What it does anyway: polls, and the routing table in the kernel once a second.
+	// What it does anyway: the routing table in the kernel once a second.
 	idle := begin(t, a)
 	time.Sleep(time.Duration(*answers) * tokens * every)
 	idle = idle.end(t, a)

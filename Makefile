@@ -68,8 +68,10 @@ bench: ## the benchmarks behind the figures in the README
 	go test -run '^$$' -bench . -benchmem ./userspace/... ./tools/...
 
 .PHONY: soak
-soak: build ## 20,000 watermarked streams through the splice (root; minutes)
+soak: build ## 20,000 watermarked streams through the splice and through the agent, 5,000 open ones, wake-ups (root; minutes)
 	go test -count=1 -timeout 60m -run Watermarks ./userspace/splice -args -streams 20000 -clients 200
+	TAUTLINE=$(CURDIR)/$(BIN) go test -count=1 -timeout 60m -v ./test/integration -args \
+	  -streams 20000 -clients 100 -restarts 4 -open 5000 -answers 10 -rate 50
 
 .PHONY: study
 study: build ## the routing policies over all simulated workloads, 8 seeds (an hour or more)

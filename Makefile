@@ -64,7 +64,7 @@ fmt: ## format Go and C
 	clang-format-14 -i $(shell git ls-files 'bpf/*.c' 'bpf/include/*.h')
 
 .PHONY: bench
-bench: ## the benchmarks behind the figures in the README
+bench: ## the Go benchmarks of the packages and tools
 	go test -run '^$$' -bench . -benchmem ./userspace/... ./tools/...
 
 .PHONY: soak

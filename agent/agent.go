@@ -141,9 +141,11 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	if cfg.TLS.CertFile != "" {
-		if err := a.cert.load(cfg.TLS); err != nil {
+		cert, err := loadCertificate(cfg.TLS)
+		if err != nil {
 			return err
 		}
+		a.cert.current.Store(cert)
 		a.tls = &tls.Config{GetCertificate: a.cert.get, MinVersion: tls.VersionTLS12}
 	}
 	if a.listener, err = proxy.Listen(ctx, cfg.Listen); err != nil {

@@ -110,6 +110,9 @@ func (d *Datapath) open(o Options) error {
 	if d.swept, err = d.set.Sweep(); err != nil {
 		return err
 	}
+	if err := d.set.ForgetBackends(); err != nil {
+		return err
+	}
 	for m, p := range map[*ebpf.Map]*ebpf.Program{
 		d.objs.ServerSocks: d.objs.OnMessage,
 		d.objs.TrialSocks:  d.objs.OnTrial,
@@ -206,7 +209,8 @@ func (d *Datapath) Cgroup() (path string, whole bool) { return d.cgroup, d.whole
 func (d *Datapath) Swept() int { return d.swept }
 
 // Close detaches and unloads. Splices must have ended: close the connections
-// first. The pins stay, with their counters; no program is left in them.
+// first. The pins stay, with the counters and the last routing table, which the
+// next Open clears; no program is left in them.
 func (d *Datapath) Close() error {
 	var errs []error
 	if d.link != nil {

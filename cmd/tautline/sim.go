@@ -22,8 +22,8 @@ func newSim() *cobra.Command {
 		Use:   "sim",
 		Short: "Compare routing policies on a simulated fleet",
 		Long: "Compare routing policies on a simulated fleet, with the agent's own decision code.\n" +
-			"The preset seed prints the table of the article and checks what can be worked out\n" +
-			"by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
+			"The preset seed prints the table of the article on llm-d 1.0's cache-affinity\n" +
+			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
 		Example: "  tautline sim --preset seed\n" +
 			"  tautline sim --preset seed --sweep tau=20000:600000:20000 --out charts\n" +
 			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8\n" +
@@ -46,6 +46,8 @@ func newSim() *cobra.Command {
 	f.BoolVar(&o.Exact, "exact", false, "real 256-byte blocks (slower)")
 	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals (0: the preset's)")
 	f.StringVar(&o.Out, "out", "", "folder for report.html, charts and results.json")
+	f.Lookup("load").DefValue = "" // or help would say [], which is none of its load points
+	f.Lookup("load").Usage += " (default: those of the preset)"
 	out := addOutput(c)
 	quiet := f.Bool("quiet", false, "no progress bar")
 	study := f.Bool("study", false, "compare policies over all workloads: how often each is within 5 % of the best")
@@ -56,7 +58,7 @@ func newSim() *cobra.Command {
 		if *mooncake != "" {
 			return convertMooncake(c, *mooncake)
 		}
-		if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 && !*quiet {
+		if terminal(os.Stderr) && !*quiet {
 			o.Progress = c.ErrOrStderr()
 		}
 		if *study {
@@ -96,4 +98,10 @@ func convertMooncake(c *cobra.Command, path string) error {
 	defer f.Close()
 	_, err = traffic.ConvertMooncake(f, c.OutOrStdout())
 	return err
+}
+
+// terminal tells whether somebody watches, so that a line may be drawn over itself.
+func terminal(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }

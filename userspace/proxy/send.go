@@ -76,12 +76,12 @@ func (x *exchange) send() (*attempt, failure) {
 		Site:   x.site,
 		Pinned: x.pinned,
 	}
-	var last failure
+	var last failure // of the first choice; zero before it failed
 	for {
 		x.ticket, x.decided = x.p.router.Route(req, x.p.clock())
 		x.p.recorder.Decided(x.decided)
 		if x.decided.Slot < 0 {
-			if x.sum.Retry != RetryNone {
+			if last.retry != RetryNone {
 				return nil, last // nobody else is left to try
 			}
 			return nil, x.noBackend()
@@ -91,7 +91,7 @@ func (x *exchange) send() (*attempt, failure) {
 			return a, failure{}
 		}
 		x.ticket.Withdraw(x.p.clock())
-		if why.retry == RetryNone || x.sum.Retry != RetryNone {
+		if why.retry == RetryNone || last.retry != RetryNone {
 			return nil, why
 		}
 		x.sum.Retry, last = why.retry, why
@@ -144,7 +144,7 @@ func (x *exchange) try(header http.Header) (*attempt, failure) {
 	}
 	x.sum.Backend = b.name
 	a, why := x.attempt(b, header)
-	if why.retry == RetryStale && x.sum.Retry == RetryNone {
+	if why.retry == RetryStale {
 		x.sum.Retry = RetryStale
 		b.transport.CloseIdleConnections() // they are most likely closed as well
 		a, why = x.attempt(b, header)
@@ -164,6 +164,7 @@ func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
 	a.settled = true
 	a.mu.Unlock()
 	a.headDone.Store(true)
+	a.stopTimer() // what is left of the head's time is not the body's
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 		err = errors.New("the backend switched protocols without being asked")

@@ -19,8 +19,8 @@ type Splicer interface {
 	// DialBackend opens a connection to the backend with this number. The
 	// connection it returns comes back in Begin.
 	DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error)
-	// Begin is called once for each response, before its head is written. It
-	// never returns nil; a response that cannot be spliced gets a value whose
+	// Begin is called once for each response with a body, before its head is
+	// flushed. It never returns nil; a response that cannot be spliced gets a value whose
 	// methods do nothing. The connections are those that the server accepted and
 	// the transport dialled; with TLS on a side that side's is a *tls.Conn.
 	Begin(client, backend net.Conn, r ResponseInfo) SplicedResponse

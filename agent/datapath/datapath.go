@@ -25,6 +25,9 @@ var (
 	ErrLocked = errors.New("pin path is in use by another agent")
 	// ErrNotBPFFS says that the pin path is not on a bpf file system.
 	ErrNotBPFFS = errors.New("not on a bpf file system")
+	// ErrPinDenied says that the pin path, or what is pinned there, is not for this
+	// process's user. Capabilities do not stand in for that.
+	ErrPinDenied = errors.New("pin path is another user's")
 	// ErrRejected says that the kernel refused a program; the text is its reason.
 	ErrRejected = errors.New("kernel refused the program")
 )
@@ -49,7 +52,7 @@ type Datapath struct {
 // Open loads, pins and attaches. On an error nothing stays loaded; pins that were
 // there stay as they were.
 //
-// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrLocked,
+// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrPinDenied, ErrLocked,
 // ErrRejected, maps.ErrIncompatible.
 func Open(o Options) (*Datapath, error) {
 	missing, err := missingCapabilities()
@@ -132,6 +135,18 @@ func (d *Datapath) open(o Options) error {
 
 // preparePins makes the directory, takes the lock and refuses what does not fit.
 func (d *Datapath) preparePins(pinPath string) error {
+	return denied(d.takePins(pinPath))
+}
+
+// denied names an error of file permissions. What bpf(2) itself may not is EPERM.
+func denied(err error) error {
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: %v", ErrPinDenied, err)
+	}
+	return err
+}
+
+func (d *Datapath) takePins(pinPath string) error {
 	if err := onBPFFS(pinPath); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tautline/tautline/tools/sim"
+	"github.com/tautline/tautline/tools/sim/traffic"
 )
 
 func newSim() *cobra.Command {
@@ -25,7 +26,9 @@ func newSim() *cobra.Command {
 			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
 		Example: "  tautline sim --preset seed\n" +
 			"  tautline sim --preset seed --sweep tau=20000:600000:20000 --out charts\n" +
-			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8",
+			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8\n" +
+			"  tautline sim --study --seeds 8\n" +
+			"  tautline sim --convert-mooncake mooncake.jsonl > trace.jsonl; tautline sim --trace trace.jsonl",
 		Args: noArgs,
 	}
 	f := c.Flags()
@@ -47,10 +50,19 @@ func newSim() *cobra.Command {
 	f.Lookup("load").Usage += " (default: those of the preset)"
 	out := addOutput(c)
 	quiet := f.Bool("quiet", false, "no progress bar")
+	study := f.Bool("study", false, "compare policies over all workloads: how often each is within 5 % of the best")
+	overload := f.Bool("overload", false, "with --study: the points above the knee too")
+	mooncake := f.String("convert-mooncake", "", "print this Mooncake trace as JSON lines for --trace, and stop")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o.Format = string(*out)
+		if *mooncake != "" {
+			return convertMooncake(c, *mooncake)
+		}
 		if terminal(os.Stderr) && !*quiet {
 			o.Progress = c.ErrOrStderr()
+		}
+		if *study {
+			return runStudy(c, o, *overload)
 		}
 		r, err := sim.Lab(c.Context(), o, c.OutOrStdout())
 		if err != nil {
@@ -62,6 +74,30 @@ func newSim() *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// runStudy compares policies over the presets; --preset narrows it to one.
+func runStudy(c *cobra.Command, o sim.Options, overload bool) error {
+	s := sim.StudyOptions{
+		Policies: o.Policies, Seeds: o.Seeds, Workers: o.Workers, Overload: overload, Exact: o.Exact, Duration: o.Duration,
+		Memory: o.Memory, Agents: o.Agents, Telling: o.Telling, Unstreamed: o.Unstreamed,
+		Format: o.Format, Progress: o.Progress,
+	}
+	if c.Flags().Changed("preset") {
+		s.Presets = []string{o.Preset}
+	}
+	_, err := sim.RunStudy(c.Context(), s, c.OutOrStdout())
+	return err
+}
+
+func convertMooncake(c *cobra.Command, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = traffic.ConvertMooncake(f, c.OutOrStdout())
+	return err
 }
 
 // terminal tells whether somebody watches, so that a line may be drawn over itself.

@@ -35,13 +35,17 @@ type vllm struct {
 	cmd           *exec.Cmd
 	done          chan struct{}
 
-	mu  sync.Mutex
-	log bytes.Buffer
+	mu   sync.Mutex
+	log  bytes.Buffer
+	file *os.File // of ENGINE_LOG, a folder; may be nil
 }
 
 func (v *vllm) Write(p []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.file != nil {
+		_, _ = v.file.Write(p)
+	}
 	return v.log.Write(p)
 }
 
@@ -79,7 +83,7 @@ func (v *vllm) start(t *testing.T) {
 
 func (v *vllm) ready(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(250 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Minute); ; time.Sleep(250 * time.Millisecond) {
 		if resp, err := http.Get(v.url() + "/health"); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
@@ -138,13 +142,16 @@ func TestVLLM(t *testing.T) {
 	var urls []string
 	for range 2 {
 		v := &vllm{binary: binary, model: dir, port: freePort(t)}
-		v.start(t)
-		t.Cleanup(func() {
-			v.stop()
-			if to := os.Getenv("VLLM_LOG"); to != "" {
-				_ = os.WriteFile(filepath.Join(to, fmt.Sprintf("vllm-%d.log", v.port)), []byte(v.logged()), 0o644)
+		if to := os.Getenv("ENGINE_LOG"); to != "" {
+			f, err := os.Create(filepath.Join(to, fmt.Sprintf("vllm-%d.log", v.port)))
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
+			t.Cleanup(func() { f.Close() })
+			v.file = f
+		}
+		v.start(t)
+		t.Cleanup(func() { v.stop() })
 		engines = append(engines, v)
 		urls = append(urls, v.url())
 	}

@@ -10,9 +10,7 @@ package plan
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"strings"
 )
 
 // GiB is 2^30 bytes.
@@ -267,24 +265,4 @@ func ColdHitRate(shares []float64, slots int) float64 {
 		hit += s * (1 - math.Exp(-s*hi))
 	}
 	return hit
-}
-
-// Text writes the report for people.
-func (r Report) Text(w io.Writer, in Input) error {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("KV per token            %.0f bytes", r.KVBytesPerToken)
-	line("KV per prefix           %.2f GiB (%d tokens)", r.KVBytesPerPrefix/GiB, in.PrefixTokens)
-	line("prefixes per server     %d in %.1f GiB; %d servers hold %d of %d", r.PrefixesPerNode, in.KVBudgetBytes/GiB,
-		in.Servers, r.PrefixesPerNode*in.Servers, in.Prefixes)
-	line("R_peak                  %.0f tokens/s", r.RPeak)
-	line("tau                     %d tokens, %.1f chunks, for a tolerance of %g s", r.Tau, r.Chunks, in.ToleranceSec)
-	line("break-even              %.2f s of queue for one request; the tolerance is %.1f times that", r.BreakEvenSec, r.TauBreakEven)
-	line("prefill of a request    %.0f ms cached, %.2f s cold, ratio %.1f", 1000*r.CachedSec, r.ColdSec, r.Ratio)
-	line("without affinity        hit rate about %.0f %%, the fleet serves %.1f requests/s", 100*r.ColdHitRate, r.ColdCap)
-	line("if every request hit    the fleet serves %.0f requests/s", r.WarmCap)
-	line("hottest prefix          %.1f %% of the traffic; alone on one server it fills it at %.0f requests/s", 100*r.HottestShare, r.HotSpotRate)
-	line("at %g requests/s        %s", in.Rate, r.Verdict)
-	_, err := io.WriteString(w, b.String())
-	return err
 }

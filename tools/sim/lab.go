@@ -214,7 +214,7 @@ func (o *Options) plan() (*plan, error) {
 
 // plain says that the preset's scenario is run as it is.
 func (o *Options) plain() bool {
-	return o.Memory == 0 && o.Agents <= 1 && !o.Unstreamed && o.Duration == 0
+	return (o.Memory == 0 || o.Memory == 1) && o.Agents <= 1 && !o.Unstreamed && o.Duration == 0
 }
 
 // change applies the options to a scenario.

@@ -14,6 +14,28 @@ import (
 	"github.com/tautline/tautline/tools/sim/traffic"
 )
 
+// The seed's preset is judged however its defaults are spelled, and only when
+// nothing of it was changed.
+func TestChecksBelongToThePlainSeed(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want bool
+	}{
+		{Options{}, true}, {Options{Preset: "seed", Memory: 1, Agents: 1}, true}, {Options{Format: "json", Seeds: 8}, true},
+		{Options{Memory: 2}, false}, {Options{Agents: 2}, false}, {Options{Unstreamed: true}, false}, {Options{Duration: time.Second}, false},
+		{Options{Loads: []float64{4}}, false}, {Options{Policies: []string{"priced"}}, false}, {Options{Preset: "b2b"}, false},
+		{Options{Sweep: "rate=4:8:2"}, false},
+	} {
+		p, err := c.o.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.checks != c.want {
+			t.Errorf("%+v: judged %v, want %v", c.o, p.checks, c.want)
+		}
+	}
+}
+
 func TestParseSweep(t *testing.T) {
 	what, values, err := parseSweep("tau=0:100000:25000")
 	if err != nil || what != "tau" || len(values) != 5 || values[0] != 0 || values[4] != 100000 {

@@ -33,7 +33,7 @@ func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration)
 	x.seq++
 	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
 	deadline := x.clock + x.params.PendingTTL
-	for _, e := range x.touch(slot, s, keys, cover) {
+	for _, e := range x.touch(slot, s, keys, cover, true) {
 		h := &s.entries[e]
 		switch {
 		case h.count > 0:
@@ -55,7 +55,9 @@ func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration)
 }
 
 // Confirm turns the marks into holdings that match until Params.TTL from now:
-// the engine answered with success. Keys that were evicted meanwhile are back.
+// the engine answered with success. Keys that are gone meanwhile come back only
+// where there is room: what drove them out is more recent than their request, and
+// to drive that out in turn makes a full memory forget what its engine holds.
 func (x *Index) Confirm(m Mark, now time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -65,7 +67,10 @@ func (x *Index) Confirm(m Mark, now time.Duration) {
 	}
 	x.advance(now)
 	deadline := x.clock + x.params.TTL
-	for _, e := range x.touch(int(m.slot), s, m.keys, m.cover) {
+	for _, e := range x.touch(int(m.slot), s, m.keys, m.cover, false) {
+		if e == 0 {
+			continue
+		}
 		s.withdraw(m, e)
 		h := &s.entries[e]
 		if deadline <= h.confirmed {
@@ -141,9 +146,10 @@ func (s *shelf) withdraw(m Mark, e int32) {
 }
 
 // touch makes the leading keys that fit the most recent of the shelf, heads
-// last so that they are evicted last, and adds those it lacks. It returns their
-// entries; the slice is good until the next call.
-func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32) []int32 {
+// last so that they are evicted last, and adds those it lacks; without evict only
+// where there is room for them all. It returns their entries, 0 for what is not
+// there; the slice is good until the next call.
+func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32, evict bool) []int32 {
 	n := x.fitting(s, keys, cover)
 	if cap(x.touched) < n {
 		x.touched = make([]int32, n, max(n, key.MaxKeys))
@@ -153,6 +159,9 @@ func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32) []int32
 		x.warm(s, keys[:n])
 	}
 	missing := s.raise(keys[:n], cover, own)
+	if !evict && x.over(s, missing) {
+		missing = 0
+	}
 	x.evict(slot, s, missing) // never own ones: they are the most recent and fit
 	if missing > 0 {
 		x.fill(slot, s, keys[:n], cover, own)

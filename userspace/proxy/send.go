@@ -40,6 +40,8 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	resp    *http.Response
 	timer   *time.Timer // head timeout, then idle timeout; nil when there is neither
+	watch   sync.Mutex  // held while the timer's function runs
+	ended   bool        // guarded by watch
 
 	asked   bool         // the transport began to look for a connection
 	conn    net.Conn     // what Splicer.Begin is to see
@@ -186,8 +188,14 @@ type movement struct {
 	seen int64 // when the timer ran out last; only the timer's goroutine uses it
 }
 
-// expired is what the timer does.
+// expired is what the timer does. It holds watch, so that nothing of an attempt
+// that has ended is touched.
 func (a *attempt) expired() {
+	a.watch.Lock()
+	defer a.watch.Unlock()
+	if a.ended {
+		return
+	}
 	if !a.headDone.Load() {
 		a.cancel(errHeadTimeout)
 		return
@@ -195,7 +203,7 @@ func (a *attempt) expired() {
 	if m := a.moving.Load(); m != nil {
 		if n := m.by.Redirected(); n != m.seen {
 			m.seen = n
-			a.timer.Reset(a.x.params.Timeouts.Idle) // on an attempt that has ended it does nothing
+			a.timer.Reset(a.x.params.Timeouts.Idle)
 			return
 		}
 	}
@@ -205,6 +213,9 @@ func (a *attempt) expired() {
 func (a *attempt) stopTimer() {
 	if a.timer != nil {
 		a.timer.Stop()
+		a.watch.Lock()
+		a.ended = true
+		a.watch.Unlock()
 	}
 }
 

@@ -33,14 +33,18 @@ type ResponseInfo struct {
 	ClientTLS      bool
 	BackendChunked bool
 	ClientChunked  bool
-	Rewritten      bool // its bytes are changed on the way: never spliced
+	Rewritten      bool // its bytes are changed on the way
+	// Deltas: of a body that is Rewritten no byte of an event whose name ends in
+	// ".delta" is changed, and Flushed is only called between two events.
+	Deltas bool
 }
 
 // SplicedResponse follows one response. Its methods are called by one goroutine,
 // and exactly one of End and Abort is called, last.
 type SplicedResponse interface {
-	// Flushed says that this many body bytes (chunk framing removed), and the
-	// head, have been written and flushed to the client. It is called from the
+	// Flushed says that the head and this many bytes of the backend's body (chunk
+	// framing removed), as they came or rewritten, have been written and flushed to
+	// the client; nothing of them is held back. It is called from the
 	// first token on, before each read that may block, and may arm the kernel.
 	Flushed(body int64)
 	// End says that the body was read to its end. On ErrDamaged the caller

@@ -43,6 +43,7 @@ type Agent struct {
 	opts  Options
 	log   *slog.Logger
 	start time.Time
+	site  string // a reload cannot change it
 
 	fleet    *decide.Fleet
 	hasher   *key.Hasher
@@ -61,7 +62,7 @@ type Agent struct {
 	mu      sync.Mutex // guards what a reload changes
 	cfg     *config.Config
 	members map[string]member // by site/name
-	slots   map[int]string    // label of each slot
+	slots   map[int]shown     // by slot
 	tagger  *pin.Tagger
 }
 
@@ -71,12 +72,15 @@ type member struct {
 	cfg  config.Backend
 }
 
+// shown is how a backend appears in metrics, status and kernel.
+type shown struct{ label, url string }
+
 // New opens an agent: listeners, backends, polls. Nothing is accepted until Run,
 // which must follow, or Close.
 func New(ctx context.Context, cfg *config.Config, o Options) (*Agent, error) {
 	a := &Agent{
 		opts: o, log: o.Log, start: time.Now(), cfg: cfg,
-		members: map[string]member{}, slots: map[int]string{},
+		site: cfg.Site, members: map[string]member{}, slots: map[int]shown{},
 		registry: prometheus.NewRegistry(),
 	}
 	if err := a.open(ctx, cfg); err != nil {
@@ -132,13 +136,16 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 		telemetry.NewCollector(a.fleet, a.now, a.label),
 		telemetry.NewPollCollector(a.pollStatus),
 		telemetry.NewSpliceCollector(a),
+		telemetry.NewPinCollector(a.pins.counts),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	if cfg.TLS.CertFile != "" {
-		if err := a.cert.load(cfg.TLS); err != nil {
+		cert, err := loadCertificate(cfg.TLS)
+		if err != nil {
 			return err
 		}
+		a.cert.current.Store(cert)
 		a.tls = &tls.Config{GetCertificate: a.cert.get, MinVersion: tls.VersionTLS12}
 	}
 	if a.listener, err = proxy.Listen(ctx, cfg.Listen); err != nil {
@@ -182,7 +189,10 @@ func newHasher(cfg *config.Config) (*key.Hasher, error) {
 	} else if _, err := rand.Read(secret[:]); err != nil {
 		return nil, err
 	}
-	return key.NewHasher(secret, key.Options{TokenArrays: cfg.PrefixAffinity.TokenArrays}), nil
+	return key.NewHasher(secret, key.Options{
+		TokenArrays: cfg.PrefixAffinity.TokenArrays,
+		Disabled:    !cfg.PrefixAffinity.Enabled,
+	}), nil
 }
 
 // Addr is where clients connect.

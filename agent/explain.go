@@ -56,7 +56,7 @@ func (a *Agent) Explain(path string, body []byte) any {
 func (a *Agent) nameOf(slot int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.slots[slot]
+	return a.slots[slot].label
 }
 
 // explain puts keys, decision and candidates into words.

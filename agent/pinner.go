@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/tautline/tautline/agent/config"
@@ -23,7 +24,7 @@ type pinner struct {
 }
 
 // verdictCount is the number of verdicts of package pin.
-const verdictCount = int(pin.ChosenTag) + 1
+const verdictCount = int(pin.Unread) + 1
 
 // pinState is what tags are checked against and made of.
 type pinState struct {
@@ -52,6 +53,16 @@ func loadTagger(cfg *config.Config) (*pin.Tagger, error) {
 	return pin.NewTagger(cfg.Site, keys)
 }
 
+// distinct refuses backends that ids cannot tell apart.
+func distinct(cfg *config.Config) error {
+	all := make([]pin.Backend, len(cfg.Backends))
+	for i, b := range cfg.Backends {
+		all[i] = pin.Backend{ID: i, Site: b.Site, Name: b.Name}
+	}
+	_, err := pin.NewRoster(cfg.Site, all)
+	return err
+}
+
 // set takes keys and backends into use.
 func (p *pinner) set(site string, t *pin.Tagger, members map[string]member, label func(decide.Spec) string) error {
 	s := &pinState{site: site, tagger: t, stamps: map[string]string{}}
@@ -63,12 +74,7 @@ func (p *pinner) set(site string, t *pin.Tagger, members map[string]member, labe
 		}
 	}
 	// Gateways of one site are tried in the order of their names.
-	slices.SortFunc(all, func(a, b pin.Backend) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b pin.Backend) int { return strings.Compare(a.Name, b.Name) })
 	var err error
 	if s.roster, err = pin.NewRoster(site, all); err != nil {
 		return err
@@ -81,9 +87,6 @@ func (p *pinner) set(site string, t *pin.Tagger, members map[string]member, labe
 func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 	free := proxy.PinAnswer{Slot: -1}
 	path := pin.ParsePath(r.Path)
-	if path.Endpoint == pin.EndpointOther {
-		return free
-	}
 	var names pin.Names
 	if path.Endpoint.NamesBody() && r.Body != nil {
 		names = pin.ReadBody(r.Body)
@@ -94,9 +97,12 @@ func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 	}
 	s := p.state.Load()
 	d := s.roster.Resolve(s.tagger, path, names, model, p)
+	if d.Verdict == pin.Free && r.Unread && path.Endpoint.NamesBody() {
+		d.Verdict = pin.Unread
+	}
 	p.verdicts[d.Verdict].Add(1)
 	switch d.Verdict {
-	case pin.Free:
+	case pin.Free, pin.Unread:
 		if path.Endpoint == pin.EndpointConversations && r.Method == http.MethodPost {
 			free.Site = s.site // a new conversation stays here while it can
 		}
@@ -123,19 +129,30 @@ func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 }
 
 // Response implements proxy.Pinner. Another site's gateway has tagged its own.
-func (p *pinner) Response(backend string, r proxy.PinRequest, status int, h http.Header) proxy.Rewriter {
-	if r.Method == http.MethodHead || pin.ParsePath(r.Path).Endpoint == pin.EndpointOther {
-		return nil
-	}
+// An answer that came compressed, though Accept-Encoding was dropped, would hand
+// out ids that find no way back: it is refused. Errors hold ids in their text
+// only, and pass.
+func (p *pinner) Response(backend string, _ proxy.PinRequest, status int, h http.Header) (proxy.Rewriter, proxy.Refusal) {
 	stamp, local := p.state.Load().stamps[backend]
-	if !local {
-		return nil
+	if !local || status == http.StatusNoContent || status == http.StatusNotModified {
+		return nil, proxy.RefusalNone
 	}
-	form := pin.FormOf(status, h.Get("Content-Type"), h.Get("Content-Encoding"))
+	content := h.Get("Content-Type")
+	form := pin.FormOf(status, content, strings.Join(h["Content-Encoding"], ","))
 	if form == pin.FormNone {
-		return nil
+		if status < 300 && pin.FormOf(status, content, "") != pin.FormNone {
+			return nil, proxy.RefusalPinEncoded
+		}
+		return nil, proxy.RefusalNone
 	}
-	return rewriter{pin.NewRewriter(stamp, form)}
+	return pin.NewRewriter(stamp, form), proxy.RefusalNone
+}
+
+// counts calls f with each verdict and how often it was.
+func (p *pinner) counts(f func(verdict string, n uint64)) {
+	for _, v := range pin.Verdicts() {
+		f(v.String(), p.verdicts[v].Load())
+	}
 }
 
 // Readable implements proxy.Pinner.
@@ -148,8 +165,3 @@ func (p *pinner) Admits(slot int) bool { return p.fleet.Admits(slot, p.now()) }
 
 // Serves implements pin.View.
 func (p *pinner) Serves(slot int, model string) bool { return p.fleet.Serves(slot, model) }
-
-// rewriter is pin.Rewriter by the names of package proxy.
-type rewriter struct{ *pin.Rewriter }
-
-func (r rewriter) Rewrite(dst, p []byte) []byte { return r.Append(dst, p) }

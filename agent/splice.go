@@ -120,13 +120,21 @@ func (a *Agent) publish(ctx context.Context) {
 	}
 }
 
+// putTable writes the rows of backends that are still there. It holds the lock,
+// so that no row of a removed backend comes back.
 func (a *Agent) putTable(set *maps.Set, states []decide.BackendState) error {
 	var errs []error
 	tau := a.fleet.Tau()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for i := range states {
 		b := &states[i]
+		s, ok := a.slots[b.Slot]
+		if !ok {
+			continue
+		}
 		row := maps.Backend{
-			Name: a.label(b.Spec), Address: a.address(b.Slot), Admitted: b.Admitted, Measured: b.Measured,
+			Name: s.label, Address: s.url, Admitted: b.Admitted, Measured: b.Measured,
 			Queue: uint32(max(b.Queue, 0)), InflightRequests: uint64(b.InFlight), InflightTokens: uint64(b.Uncached), Tau: uint64(tau),
 		}
 		for _, n := range b.Picks {
@@ -168,8 +176,8 @@ func (a *Agent) SpliceCounts(f func(result, reason string, n uint64)) {
 func (a *Agent) SpliceBackends(f func(label string, id uint32)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for slot, label := range a.slots {
-		f(label, uint32(slot))
+	for slot, s := range a.slots {
+		f(s.label, uint32(slot))
 	}
 }
 

@@ -10,10 +10,8 @@ import (
 
 // label names a backend in metrics: its name, with the site before it when it
 // is another site's gateway.
-func (a *Agent) label(s decide.Spec) string { return a.labelOf(s) }
-
-func (a *Agent) labelOf(s decide.Spec) string {
-	if s.Site == a.cfg.Site {
+func (a *Agent) label(s decide.Spec) string {
+	if s.Site == a.site {
 		return s.Name
 	}
 	return s.Site + "/" + s.Name
@@ -23,12 +21,7 @@ func (a *Agent) labelOf(s decide.Spec) string {
 func (a *Agent) address(slot int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, m := range a.members {
-		if m.slot == slot {
-			return m.cfg.URL
-		}
-	}
-	return ""
+	return a.slots[slot].url
 }
 
 // pollStatus is the poller's state, by label.
@@ -47,9 +40,15 @@ func (a *Agent) Status() telemetry.Status {
 		Draining:      a.draining.Load(),
 		ActiveStreams: a.proxy.Active(),
 		TagKey:        a.keyed(),
+		PinVerdicts:   map[string]uint64{},
 		Splice:        a.spliceStatus(),
 		Backends:      []telemetry.BackendStatus{},
 	}
+	a.pins.counts(func(verdict string, n uint64) {
+		if n > 0 {
+			s.PinVerdicts[verdict] = n
+		}
+	})
 	polls := map[int]poll.Status{}
 	for _, p := range a.pollStatus() {
 		polls[p.Slot] = p

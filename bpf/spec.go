@@ -12,21 +12,40 @@ import (
 // Version is the version of the layout of the pinned maps. It names their
 // directory and stands in the meta map. Raise it with every change of abi.h or
 // maps.h that an older reader would misread.
-const Version = 1
+const Version = 2
 
-// The types shared with the kernel, under the names of include/abi.h.
-type (
-	Announcement = TautlineAnnouncement
-	Arm          = TautlineArm
-	Backend      = TautlineBackend
-	ConnKey      = TautlineConnKey
-	Counter      = TautlineCounter
-	Flow         = TautlineFlow
-	FlowState    = TautlineFlowState
-	Latency      = TautlineLatency
-	Meta         = TautlineMeta
-	Reason       = TautlineReason
-)
+// Announcement is put on the agent's own sockets, see include/abi.h.
+type Announcement = TautlineAnnouncement
+
+// Arm is the agent's offer to splice, see include/abi.h.
+type Arm = TautlineArm
+
+// ArmMode says what an Arm lets pass, see include/abi.h.
+type ArmMode = TautlineArmMode
+
+// Backend is a row of the routing table, see include/abi.h.
+type Backend = TautlineBackend
+
+// ConnKey names a backend connection, see include/abi.h.
+type ConnKey = TautlineConnKey
+
+// Counter counts what happened for a Reason, see include/abi.h.
+type Counter = TautlineCounter
+
+// Flow is the state of a backend connection, see include/abi.h.
+type Flow = TautlineFlow
+
+// FlowState is where a Flow stands, see include/abi.h.
+type FlowState = TautlineFlowState
+
+// Latency is what a CPU has counted of a backend's chunks, see include/abi.h.
+type Latency = TautlineLatency
+
+// Meta is the version of the layout, see include/abi.h.
+type Meta = TautlineMeta
+
+// Reason says what became of a socket or message, see include/abi.h.
+type Reason = TautlineReason
 
 // States of a flow, see include/abi.h.
 const (
@@ -34,6 +53,12 @@ const (
 	FlowRefused   = TautlineFlowStateFLOW_REFUSED
 	FlowPassing   = TautlineFlowStateFLOW_PASSING
 	FlowSpliced   = TautlineFlowStateFLOW_SPLICED
+)
+
+// Modes of an arm, see include/abi.h.
+const (
+	ArmChunks = TautlineArmModeARM_CHUNKS
+	ArmDeltas = TautlineArmModeARM_DELTAS
 )
 
 // Reasons, see include/abi.h.
@@ -53,8 +78,10 @@ const (
 	PassWindow       = TautlineReasonPASS_WINDOW
 	PassPartial      = TautlineReasonPASS_PARTIAL
 	PassFraming      = TautlineReasonPASS_FRAMING
+	PassEvent        = TautlineReasonPASS_EVENT
 	PassTarget       = TautlineReasonPASS_TARGET
 	PassStale        = TautlineReasonPASS_STALE
+	PassBypassed     = TautlineReasonPASS_BYPASSED
 	ReasonCount      = TautlineReasonREASON_COUNT
 )
 
@@ -74,8 +101,10 @@ var reasonNames = [ReasonCount]string{
 	PassWindow:       "pass_window",
 	PassPartial:      "pass_partial",
 	PassFraming:      "pass_framing",
+	PassEvent:        "pass_event",
 	PassTarget:       "pass_target",
 	PassStale:        "pass_stale",
+	PassBypassed:     "pass_bypassed",
 }
 
 // String returns the reason's name as used in metrics, "unknown" outside the enum.
@@ -84,6 +113,17 @@ func (r TautlineReason) String() string {
 		return "unknown"
 	}
 	return reasonNames[r]
+}
+
+// String returns the mode's name, "unknown" outside the enum.
+func (m TautlineArmMode) String() string {
+	switch m {
+	case ArmChunks:
+		return "chunks"
+	case ArmDeltas:
+		return "deltas"
+	}
+	return "unknown"
 }
 
 // String returns the state's name, "unknown" outside the enum.

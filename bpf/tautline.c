@@ -35,4 +35,12 @@ int on_message(struct sk_msg_md *msg)
 	return SK_PASS;
 }
 
+/* For trial_socks: it is there to be attached, and passes what it sees. */
+SEC("sk_msg")
+int on_trial(struct sk_msg_md *msg)
+{
+	(void)msg;
+	return SK_PASS;
+}
+
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -24,7 +24,16 @@ type TautlineArm struct {
 	ClientCookie uint64
 	Position     uint32
 	Credit       uint32
+	Mode         TautlineArmMode
+	Pad          uint32
 }
+
+type TautlineArmMode uint32
+
+const (
+	TautlineArmModeARM_CHUNKS TautlineArmMode = 0
+	TautlineArmModeARM_DELTAS TautlineArmMode = 1
+)
 
 type TautlineBackend struct {
 	_                structs.HostLayout
@@ -76,6 +85,8 @@ type TautlineFlow struct {
 	Credit       uint32
 	Backend      uint32
 	State        TautlineFlowState
+	Position     uint32
+	Mode         uint32
 	Pad          uint32
 }
 
@@ -121,9 +132,11 @@ const (
 	TautlineReasonPASS_WINDOW       TautlineReason = 12
 	TautlineReasonPASS_PARTIAL      TautlineReason = 13
 	TautlineReasonPASS_FRAMING      TautlineReason = 14
-	TautlineReasonPASS_TARGET       TautlineReason = 15
-	TautlineReasonPASS_STALE        TautlineReason = 16
-	TautlineReasonREASON_COUNT      TautlineReason = 17
+	TautlineReasonPASS_EVENT        TautlineReason = 15
+	TautlineReasonPASS_TARGET       TautlineReason = 16
+	TautlineReasonPASS_STALE        TautlineReason = 17
+	TautlineReasonPASS_BYPASSED     TautlineReason = 18
+	TautlineReasonREASON_COUNT      TautlineReason = 19
 )
 
 // Names of all BPF objects in the ELF.
@@ -140,8 +153,10 @@ const (
 	TautlineMapLatency     = "latency"
 	TautlineMapMeta        = "meta"
 	TautlineMapServerSocks = "server_socks"
+	TautlineMapTrialSocks  = "trial_socks"
 	TautlineProgOnMessage  = "on_message"
 	TautlineProgOnSocket   = "on_socket"
+	TautlineProgOnTrial    = "on_trial"
 )
 
 // LoadTautline returns the embedded CollectionSpec for Tautline.
@@ -188,6 +203,7 @@ type TautlineSpecs struct {
 type TautlineProgramSpecs struct {
 	OnMessage *ebpf.ProgramSpec `ebpf:"on_message"`
 	OnSocket  *ebpf.ProgramSpec `ebpf:"on_socket"`
+	OnTrial   *ebpf.ProgramSpec `ebpf:"on_trial"`
 }
 
 // TautlineMapSpecs contains maps before they are loaded into the kernel.
@@ -204,6 +220,7 @@ type TautlineMapSpecs struct {
 	Latency     *ebpf.MapSpec `ebpf:"latency"`
 	Meta        *ebpf.MapSpec `ebpf:"meta"`
 	ServerSocks *ebpf.MapSpec `ebpf:"server_socks"`
+	TrialSocks  *ebpf.MapSpec `ebpf:"trial_socks"`
 }
 
 // TautlineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -242,6 +259,7 @@ type TautlineMaps struct {
 	Latency     *ebpf.Map `ebpf:"latency"`
 	Meta        *ebpf.Map `ebpf:"meta"`
 	ServerSocks *ebpf.Map `ebpf:"server_socks"`
+	TrialSocks  *ebpf.Map `ebpf:"trial_socks"`
 }
 
 func (m *TautlineMaps) Close() error {
@@ -256,6 +274,7 @@ func (m *TautlineMaps) Close() error {
 		m.Latency,
 		m.Meta,
 		m.ServerSocks,
+		m.TrialSocks,
 	)
 }
 
@@ -271,12 +290,14 @@ type TautlineVariables struct {
 type TautlinePrograms struct {
 	OnMessage *ebpf.Program `ebpf:"on_message"`
 	OnSocket  *ebpf.Program `ebpf:"on_socket"`
+	OnTrial   *ebpf.Program `ebpf:"on_trial"`
 }
 
 func (p *TautlinePrograms) Close() error {
 	return _TautlineClose(
 		p.OnMessage,
 		p.OnSocket,
+		p.OnTrial,
 	)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/tautline/tautline/bpf"
 )
@@ -92,9 +93,28 @@ func (s *Set) Disarm(key bpf.ConnKey) error {
 	return nil
 }
 
+// ErrBusy says that another owner of sockmaps holds a socket.
+var ErrBusy = errors.New("socket has another owner")
+
 // AddClient makes the socket fd, with that cookie, a possible target. The entry
 // goes when the socket is closed. Adding it twice is no error.
+//
+// A socket whose own messages somebody else redirects (another agent on this node
+// that has this one for a backend, a service mesh) is refused with ErrBusy, wrapped:
+// what this agent writes to it need not arrive there, and cannot be accounted for.
 func (s *Set) AddClient(cookie uint64, fd uintptr) error {
+	if s.m.TrialSocks != nil {
+		err := s.m.TrialSocks.Put(cookie, uint64(fd))
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("add client socket: %w", ErrBusy)
+		}
+		if err != nil {
+			return fmt.Errorf("try client socket: %w", err)
+		}
+		if err := s.m.TrialSocks.Delete(cookie); err != nil {
+			return fmt.Errorf("try client socket: %w", err)
+		}
+	}
 	if err := s.m.ClientSocks.Put(cookie, uint64(fd)); err != nil {
 		return fmt.Errorf("add client socket: %w", err)
 	}
@@ -122,6 +142,22 @@ func (s *Set) Flows(f func(Conn, bpf.Flow) bool) error {
 	}
 	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return fmt.Errorf("list flows: %w", err)
+	}
+	return nil
+}
+
+// Arms calls f for each offer that has not been taken, as Flows does.
+func (s *Set) Arms(f func(Conn, bpf.Arm) bool) error {
+	var k bpf.ConnKey
+	var v bpf.Arm
+	it := s.m.Arms.Iterate()
+	for it.Next(&k, &v) {
+		if !f(ConnOf(k), v) {
+			return nil
+		}
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return fmt.Errorf("list arms: %w", err)
 	}
 	return nil
 }

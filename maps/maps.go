@@ -18,10 +18,10 @@ import (
 )
 
 var (
-	// ErrIncompatible: the pins belong to another layout. They are left alone:
+	// ErrIncompatible says that the pins belong to another layout. They are left alone:
 	// stop the other version and remove its directory, or use another pin path.
 	ErrIncompatible = errors.New("incompatible pinned maps")
-	// ErrNotPinned: there are no pins at the path; no agent has pinned any.
+	// ErrNotPinned says that there are no pins at the path; no agent has pinned any.
 	ErrNotPinned = errors.New("no pinned maps")
 )
 
@@ -52,8 +52,7 @@ func Open(pinPath string) (*Set, error) {
 	for _, name := range bpf.Pinned() {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), &ebpf.LoadPinOptions{ReadOnly: true})
 		if err != nil {
-			s.Close()
-			return nil, fmt.Errorf("open %s: %w", filepath.Join(dir, name), err)
+			return nil, errors.Join(fmt.Errorf("open %s: %w", filepath.Join(dir, name), err), s.Close())
 		}
 		*s.field(name) = m
 	}
@@ -81,9 +80,9 @@ func Verify(pinPath string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer m.Close()
 	var meta bpf.Meta
-	if err := m.Lookup(uint32(0), &meta); err != nil {
+	err = m.Lookup(uint32(0), &meta)
+	if err := errors.Join(err, m.Close()); err != nil {
 		return fmt.Errorf("%w: read %s: %v", ErrIncompatible, path, err)
 	}
 	want, err := Meta()

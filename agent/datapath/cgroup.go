@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -23,12 +24,11 @@ const rootInode = 1
 // which: servers outside a subtree cannot be spliced. It returns ErrNoCgroup2,
 // wrapped, when there is none.
 func FindCgroup() (path string, whole bool, err error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return "", false, fmt.Errorf("%w: %v", ErrNoCgroup2, err)
 	}
-	defer f.Close()
-	mounts, err := cgroupMounts(f)
+	mounts, err := cgroupMounts(bytes.NewReader(b))
 	if err != nil {
 		return "", false, fmt.Errorf("%w: %v", ErrNoCgroup2, err)
 	}

@@ -25,6 +25,9 @@ var (
 	ErrLocked = errors.New("pin path is in use by another agent")
 	// ErrNotBPFFS says that the pin path is not on a bpf file system.
 	ErrNotBPFFS = errors.New("not on a bpf file system")
+	// ErrPinDenied says that the pin path, or what is pinned there, is not for this
+	// process's user. Capabilities do not stand in for that.
+	ErrPinDenied = errors.New("pin path is another user's")
 	// ErrRejected says that the kernel refused a program; the text is its reason.
 	ErrRejected = errors.New("kernel refused the program")
 )
@@ -49,7 +52,7 @@ type Datapath struct {
 // Open loads, pins and attaches. On an error nothing stays loaded; pins that were
 // there stay as they were.
 //
-// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrLocked,
+// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrPinDenied, ErrLocked,
 // ErrRejected, maps.ErrIncompatible.
 func Open(o Options) (*Datapath, error) {
 	missing, err := missingCapabilities()
@@ -107,11 +110,19 @@ func (d *Datapath) open(o Options) error {
 	if d.swept, err = d.set.Sweep(); err != nil {
 		return err
 	}
-	err = link.RawAttachProgram(link.RawAttachProgramOptions{
-		Target: d.objs.ServerSocks.FD(), Program: d.objs.OnMessage, Attach: ebpf.AttachSkMsgVerdict,
-	})
-	if err != nil {
-		return fmt.Errorf("attach to the servers' sockets: %w", err)
+	if err := d.set.ForgetBackends(); err != nil {
+		return err
+	}
+	for m, p := range map[*ebpf.Map]*ebpf.Program{
+		d.objs.ServerSocks: d.objs.OnMessage,
+		d.objs.TrialSocks:  d.objs.OnTrial,
+	} {
+		err := link.RawAttachProgram(link.RawAttachProgramOptions{
+			Target: m.FD(), Program: p, Attach: ebpf.AttachSkMsgVerdict,
+		})
+		if err != nil {
+			return fmt.Errorf("attach to sockets: %w", err)
+		}
 	}
 	d.link, err = link.AttachCgroup(link.CgroupOptions{
 		Path: d.cgroup, Attach: ebpf.AttachCGroupSockOps, Program: d.objs.OnSocket,
@@ -124,6 +135,18 @@ func (d *Datapath) open(o Options) error {
 
 // preparePins makes the directory, takes the lock and refuses what does not fit.
 func (d *Datapath) preparePins(pinPath string) error {
+	return denied(d.takePins(pinPath))
+}
+
+// denied names an error of file permissions. What bpf(2) itself may not is EPERM.
+func denied(err error) error {
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: %v", ErrPinDenied, err)
+	}
+	return err
+}
+
+func (d *Datapath) takePins(pinPath string) error {
 	if err := onBPFFS(pinPath); err != nil {
 		return err
 	}
@@ -135,14 +158,24 @@ func (d *Datapath) preparePins(pinPath string) error {
 		return fmt.Errorf("open pin path: %w", err)
 	}
 	d.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("%w: %s", ErrLocked, pinPath)
-		}
-		return fmt.Errorf("lock pin path: %w", err)
+	if err := flock(lock, pinPath); err != nil {
+		return err
 	}
 	if err := maps.Verify(pinPath); err != nil && !errors.Is(err, maps.ErrNotPinned) {
 		return err
+	}
+	return nil
+}
+
+// flock takes the lock of the pin path; it goes with the file, and so with the
+// process.
+func flock(f *os.File, pinPath string) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("%w: %s", ErrLocked, pinPath)
+	}
+	if err != nil {
+		return fmt.Errorf("lock pin path: %w", err)
 	}
 	return nil
 }
@@ -176,7 +209,8 @@ func (d *Datapath) Cgroup() (path string, whole bool) { return d.cgroup, d.whole
 func (d *Datapath) Swept() int { return d.swept }
 
 // Close detaches and unloads. Splices must have ended: close the connections
-// first. The pins stay, with their counters; no program is left in them.
+// first. The pins stay, with the counters and the last routing table, which the
+// next Open clears; no program is left in them.
 func (d *Datapath) Close() error {
 	var errs []error
 	if d.link != nil {

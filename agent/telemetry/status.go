@@ -4,17 +4,20 @@ package telemetry
 
 // Status is the document of /v1/status. Names are promises to its readers.
 type Status struct {
-	Version       string          `json:"version"`
-	UptimeSeconds float64         `json:"uptime_seconds"`
-	Site          string          `json:"site"`
-	Listen        string          `json:"listen"`
-	Policy        string          `json:"policy"`
-	TauTokens     int64           `json:"tau_tokens"`
-	Draining      bool            `json:"draining"`
-	ActiveStreams int64           `json:"active_requests"`
-	TagKey        bool            `json:"tag_key"` // false: any well-formed tag is accepted
-	Splice        SpliceStatus    `json:"splice"`
-	Backends      []BackendStatus `json:"backends"`
+	Version       string  `json:"version"`
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	Site          string  `json:"site"`
+	Listen        string  `json:"listen"`
+	Policy        string  `json:"policy"`
+	TauTokens     int64   `json:"tau_tokens"`
+	Draining      bool    `json:"draining"`
+	ActiveStreams int64   `json:"active_requests"`
+	TagKey        bool    `json:"tag_key"` // false: any well-formed tag is accepted
+	// PinVerdicts counts the requests about stored responses and conversations
+	// by what became of them; verdicts that did not occur are left out.
+	PinVerdicts map[string]uint64 `json:"pin_verdicts"`
+	Splice      SpliceStatus      `json:"splice"`
+	Backends    []BackendStatus   `json:"backends"`
 }
 
 // SpliceStatus says whether the kernel carries streams, and how much.

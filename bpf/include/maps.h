@@ -24,6 +24,15 @@ struct {
 	__uint(value_size, sizeof(__u64));
 } client_socks SEC(".maps");
 
+/* Clients' ends for a moment, with a program of its own kind: a socket that another
+ * owner holds is refused (EBUSY). Agent writes and deletes. Not pinned. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SOCKHASH);
+	__uint(max_entries, MAX_CONNS);
+	__uint(key_size, sizeof(__u64));
+	__uint(value_size, sizeof(__u64));
+} trial_socks SEC(".maps");
+
 /* State of each backend connection. Kernel writes. Full: not claimed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -8,11 +8,13 @@
 #define TAUTLINE_VERDICT_H
 
 #include "count.h"
+#include "event.h"
 #include "frame.h"
 
-/* Credit pays for kernel memory, not only for bytes: a message of a few bytes
- * costs the client's socket a segment of its own. */
-#define MESSAGE_COST 512
+/* Credit pays for kernel memory, not only for bytes: a message of a few bytes may
+ * cost the client's socket a segment of its own, some 1300 bytes. With this charge
+ * a credit's worth of the smallest messages holds at most five times the credit. */
+#define MESSAGE_COST 256
 
 struct walk {
 	struct sk_msg_md *msg;
@@ -34,23 +36,75 @@ static long walk_chunk(__u32 i, void *ctx)
 	return w->framing != FRAME_MORE;
 }
 
+struct line_walk {
+	struct sk_msg_md *msg;
+	__u32 size;
+	__u32 from;
+	__u32 at;
+};
+
+static long walk_line(__u32 i, void *ctx)
+{
+	struct line_walk *w = ctx;
+	const __u8 *data = w->msg->data;
+	const __u8 *end = w->msg->data_end;
+
+	return event_line(data, end, w->size, w->from, i, &w->at);
+}
+
+/* Whether a message of whole chunks is one event without ids. Without a line's end
+ * at is 0, and no line ends there. */
+static __always_inline int is_delta(struct sk_msg_md *msg)
+{
+	const __u8 *data = msg->data;
+	const __u8 *end = msg->data_end;
+	struct line_walk w = { .msg = msg, .size = msg->size };
+
+	w.from = event_name(data, end, w.size);
+	if (!w.from)
+		return 0;
+	bpf_loop(EVENT_NAME_STEPS, walk_line, &w, 0);
+	data = msg->data;
+	end = msg->data_end;
+	w.from = event_text(data, end, w.from, w.at);
+	if (!w.from)
+		return 0;
+	w.at = 0;
+	bpf_loop(EVENT_LINE_STEPS, walk_line, &w, 0);
+	data = msg->data;
+	end = msg->data_end;
+	return event_ends(data, end, w.size, w.from, w.at);
+}
+
+/* Bytes the server has sent to the agent; redirected ones are not among them. */
+static __always_inline int position_of(struct sk_msg_md *msg, struct claim *claim, __u32 *position)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(msg->sk);
+
+	if (!tp)
+		return 0;
+	*position = tp->write_seq - claim->base;
+	return 1;
+}
+
 /* Takes an arm that fits the server's position. */
 static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, struct flow *flow)
 {
 	struct arm *arm = bpf_map_lookup_elem(&arms, &claim->key);
-	struct tcp_sock *tp;
+	__u32 position;
 
 	if (!arm || arm->server_cookie != claim->cookie)
 		return 0;
-	tp = bpf_skc_to_tcp_sock(msg->sk);
-	if (!tp)
+	if (!position_of(msg, claim, &position))
 		return 0;
-	if (tp->write_seq - claim->base != arm->position) {
+	if (position != arm->position) {
 		count(ARM_MISSED, 0);
 		return 0;
 	}
 	flow->client_cookie = arm->client_cookie;
 	flow->credit = arm->credit;
+	flow->position = position;
+	flow->mode = arm->mode;
 	flow->arms++;
 	flow->state = FLOW_SPLICED;
 	bpf_map_delete_elem(&arms, &claim->key);
@@ -59,11 +113,16 @@ static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, 
 }
 
 /* Why this message of a spliced flow must be passed; REDIRECTED if it need not. */
-static __always_inline enum reason judge(struct sk_msg_md *msg, struct flow *flow)
+static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *claim, struct flow *flow)
 {
 	struct walk w = { .msg = msg, .size = msg->size };
 	__u32 direct = (long)msg->data_end - (long)msg->data;
+	__u32 position;
 
+	/* What is written past this program (a redirect of somebody else into this
+	 * socket) is on its way to the agent: this message must not overtake it. */
+	if (!position_of(msg, claim, &position) || position != flow->position)
+		return PASS_BYPASSED;
 	if (w.size > FRAME_WINDOW)
 		return PASS_WINDOW;
 	if (w.size + MESSAGE_COST > flow->credit)
@@ -83,6 +142,8 @@ static __always_inline enum reason judge(struct sk_msg_md *msg, struct flow *flo
 		return PASS_PARTIAL;
 	}
 
+	if (flow->mode != ARM_CHUNKS && !is_delta(msg))
+		return PASS_EVENT;
 	if (bpf_msg_redirect_hash(msg, &client_socks, &flow->client_cookie, 0) != SK_PASS)
 		return PASS_TARGET;
 	return REDIRECTED;
@@ -112,7 +173,7 @@ static __always_inline void decide(struct sk_msg_md *msg)
 		count(PASS_IDLE, size);
 		return;
 	}
-	reason = judge(msg, flow);
+	reason = judge(msg, claim, flow);
 	count(reason, size);
 	if (reason != REDIRECTED) {
 		flow->state = FLOW_PASSING;

@@ -43,6 +43,9 @@ func newRoot() *cobra.Command {
 		newKeys(),
 		newSim(),
 		newPlan(),
+		newDoctor(),
+		newMaps(),
+		newCalibrate(),
 		newConfig(),
 		newBench(),
 	)

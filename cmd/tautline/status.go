@@ -104,6 +104,9 @@ func printStatus(w io.Writer, s telemetry.Status) error {
 	if !s.TagKey {
 		line("stored ids", "not signed: prefix_affinity.tag_key_path is not set")
 	}
+	if len(s.PinVerdicts) > 0 {
+		line("pinned", "%s", picks(s.PinVerdicts))
+	}
 	line("splice", "%s", spliceLine(s.Splice))
 	if err := t.Flush(); err != nil {
 		return err

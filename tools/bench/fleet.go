@@ -34,7 +34,7 @@ type member struct {
 	answers   int             // responses that ended in the window
 	ttft      []time.Duration // request to first token, of responses that began in the window
 	all       int             // chunks
-	tailWire  int64           // bytes on the wire after each response's first token
+	tailWire  int64           // bytes on the wire after each response's first chunk
 	responses int
 	faults    stream.Faults
 	failed    int
@@ -59,17 +59,22 @@ func (b *bench) startFleet(ctx context.Context, f *fleet, n int) {
 		if i%20 == 19 {
 			time.Sleep(5 * time.Millisecond)
 		}
-		f.wg.Go(func() { f.run(ctx, m, i, (first+uint32(i))%maxMark) })
+		f.wg.Go(func() { f.run(ctx, m, i, first) })
 	}
 }
 
-// maxMark bounds the part of a watermark that tells clients apart. The rest
-// counts a client's turns, so that responses that could be mixed up, on one
-// connection or at one time, never carry the same watermark.
+// maxMark bounds the part of a watermark that tells clients apart.
 const maxMark = 1 << 20
 
+// watermark of a client's turn in the fleet whose marks begin at first. Its lower
+// part tells clients apart, its upper part a client's turns, so that responses
+// that could be mixed up, on one connection or at one time, have different ones.
+func watermark(first uint32, client, turn int) uint32 {
+	return (first+uint32(client))%maxMark + uint32(turn)*maxMark
+}
+
 // run keeps one client's stream going until the fleet stops.
-func (f *fleet) run(ctx context.Context, m *member, i int, mark uint32) {
+func (f *fleet) run(ctx context.Context, m *member, i int, first uint32) {
 	c := stream.NewClient(f.addr, f.b.clock)
 	defer c.Close()
 	ready := sync.OnceFunc(func() {
@@ -81,17 +86,18 @@ func (f *fleet) run(ctx context.Context, m *member, i int, mark uint32) {
 	failures := 0
 	for turn := 0; !f.stopping.Load() && ctx.Err() == nil; turn++ {
 		s := f.spec(i, turn)
-		s.Stream = mark + uint32(turn)*maxMark
+		s.Stream = watermark(first, i, turn)
+		s.Responses = f.b.API == APIResponses
 		body := s.Body(f.body)
 		begin, counted := time.Now(), f.open.Load()
-		faults, first, err := c.Do(ctx, s, body, func(ch stream.Chunk) {
+		faults, what, err := c.Do(ctx, s, body, func(ch stream.Chunk) {
 			if ch.Seq == 1 && counted {
 				m.ttft = append(m.ttft, time.Since(begin))
 			}
 			if ch.Seq >= f.readyAt {
 				ready()
 			}
-			if ch.Seq > 1 {
+			if ch.Seq > 0 {
 				m.tailWire += int64(ch.Wire)
 			}
 			m.all++
@@ -112,9 +118,10 @@ func (f *fleet) run(ctx context.Context, m *member, i int, mark uint32) {
 		}
 		failures = 0
 		m.responses++
+		m.tailWire += int64(s.DoneWireBytes())
 		m.faults.Add(faults)
 		if m.first == "" {
-			m.first = first
+			m.first = what
 		}
 		if f.open.Load() {
 			m.answers++

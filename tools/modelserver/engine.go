@@ -61,8 +61,9 @@ func (s *seq) give(n int64) {
 	}
 }
 
-// counts are the engine's counters and gauges.
-type counts struct {
+// Stats are the engine's counters and gauges. Counters are floats, as on the
+// metrics page.
+type Stats struct {
 	Running, Waiting int
 	UsedBlocks       int     // blocks with a user
 	CachedBlocks     int     // blocks kept for their prefix only
@@ -94,7 +95,7 @@ type engine struct {
 	pool    *blockPool
 	waiting []*seq // [0] is the oldest
 	running []*seq // in order of admission
-	n       counts
+	n       Stats
 }
 
 func newEngine(c Config) *engine {
@@ -270,7 +271,7 @@ func (e *engine) fill(s *seq) {
 }
 
 // snapshot returns the counters and gauges of this moment.
-func (e *engine) snapshot() counts {
+func (e *engine) snapshot() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := e.n
@@ -285,7 +286,7 @@ func (e *engine) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pool.clearCached()
-	e.n = counts{}
+	e.n = Stats{}
 }
 
 // run works until the context ends. Steps follow each other without gaps

@@ -2,16 +2,25 @@ package modelserver
 
 import (
 	"fmt"
+	stdmaps "maps"
 	"net/http"
+	"slices"
 	"strconv"
 )
 
 // page is a metrics page in the making, in Prometheus' text format.
-type page struct{ b []byte }
+type page struct {
+	b    []byte
+	name string // of the last series
+}
 
-// add writes one series with its HELP and TYPE lines.
+// add writes one series, the first of a name with its HELP and TYPE lines.
 func (p *page) add(kind, name, help, labels string, v float64) {
-	p.b = fmt.Appendf(p.b, "# HELP %s %s\n# TYPE %s %s\n%s", name, help, name, kind, name)
+	if p.name != name {
+		p.b = fmt.Appendf(p.b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+		p.name = name
+	}
+	p.b = append(p.b, name...)
 	if labels != "" {
 		p.b = fmt.Appendf(p.b, "{%s}", labels)
 	}
@@ -33,15 +42,19 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	model := fmt.Sprintf("model_name=%q", s.cfg.Models[0])
 	p.add("counter", "modelserver:aborted_requests_total", "Requests whose client left before the end.", model, n.Aborted)
 	p.add("counter", "modelserver:steps_total", "Engine steps.", model, n.Steps)
+	requests := s.Requests()
+	for _, route := range slices.Sorted(stdmaps.Keys(requests)) {
+		p.add("counter", "modelserver:requests_total", "Requests by route.", fmt.Sprintf("route=%q", route), float64(requests[route]))
+	}
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(p.b)))
 	_, _ = w.Write(p.b)
 }
 
-func (s *Server) kvUse(n counts) float64 { return float64(n.UsedBlocks) / float64(s.cfg.CacheBlocks) }
+func (s *Server) kvUse(n Stats) float64 { return float64(n.UsedBlocks) / float64(s.cfg.CacheBlocks) }
 
-func (s *Server) vllmPage(p *page, n counts) {
+func (s *Server) vllmPage(p *page, n Stats) {
 	l := fmt.Sprintf("engine=\"0\",model_name=%q", s.cfg.Models[0])
 	p.add("gauge", "vllm:num_requests_running", "Number of requests in model execution batches.", l, float64(n.Running))
 	p.add("gauge", "vllm:num_requests_waiting", "Number of requests waiting to be processed.", l, float64(n.Waiting))
@@ -57,7 +70,7 @@ func (s *Server) vllmPage(p *page, n counts) {
 	p.add("counter", "vllm:request_success_total", "Count of successfully processed requests.", l+`,finished_reason="stop"`, n.Finished)
 }
 
-func (s *Server) sglangPage(p *page, n counts) {
+func (s *Server) sglangPage(p *page, n Stats) {
 	l := fmt.Sprintf("model_name=%q", s.cfg.Models[0])
 	p.add("gauge", "sglang:num_running_reqs", "The number of running requests.", l, float64(n.Running))
 	p.add("gauge", "sglang:num_queue_reqs", "The number of requests in the waiting queue.", l, float64(n.Waiting))

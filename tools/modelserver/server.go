@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdmaps "maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -36,7 +37,7 @@ type Server struct {
 	bodies sync.Pool // of *bytes.Buffer, in instant mode
 
 	mu       sync.Mutex
-	requests map[string]uint64 // by path
+	requests map[string]uint64 // by route
 	served   *served           // when it has a listener of its own
 }
 
@@ -140,6 +141,18 @@ func (s *Server) Restart() {
 	s.store.clear()
 	// Strictly later, even when the clock's step is coarse.
 	s.start.Store(max(time.Now().UnixNano(), s.start.Load()+int64(time.Second)))
+}
+
+// Stats returns the engine's counters and gauges of this moment; all zero in
+// instant mode.
+func (s *Server) Stats() Stats { return s.engine.snapshot() }
+
+// Requests returns how many requests came by route: "chat", "completions",
+// "messages", "responses" and so on.
+func (s *Server) Requests() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return stdmaps.Clone(s.requests)
 }
 
 // ServeHTTP implements http.Handler.

@@ -124,12 +124,10 @@ func TestChatStreamedAndWholeAgree(t *testing.T) {
 			if status != 200 {
 				t.Fatalf("status %d: %s", status, whole)
 			}
-			again := hello
-			if !instant {
-				again = strings.Replace(hello, `"model"`, `"stream":true,"stream_options":{"include_usage":true},"model"`, 1)
-			} else {
+			if instant {
 				return // the text follows from the body's bytes there
 			}
+			again := strings.Replace(hello, `"model"`, `"stream":true,"stream_options":{"include_usage":true},"model"`, 1)
 			_, body := do(t, "POST", url, again)
 			var text strings.Builder
 			list := events(t, body)

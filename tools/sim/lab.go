@@ -214,7 +214,7 @@ func (o *Options) plan() (*plan, error) {
 
 // plain says that the preset's scenario is run as it is.
 func (o *Options) plain() bool {
-	return o.Memory == 0 && o.Agents <= 1 && !o.Unstreamed && o.Duration == 0
+	return (o.Memory == 0 || o.Memory == 1) && o.Agents <= 1 && !o.Unstreamed && o.Duration == 0
 }
 
 // change applies the options to a scenario.
@@ -236,12 +236,12 @@ func (o *Options) change(sc *Scenario, trace *traffic.Trace, load float64) {
 func readTrace(path string) (*traffic.Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("trace: %v", err)
+		return nil, fmt.Errorf("trace: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	t, err := traffic.ReadTrace(f)
 	if err != nil {
-		return nil, fmt.Errorf("trace %s: %v", path, err)
+		return nil, fmt.Errorf("trace %s: %w", path, err)
 	}
 	return t, nil
 }

@@ -113,11 +113,12 @@ func seedScenario(_ Preset, load float64) Scenario {
 	return sc
 }
 
-// The frame of the other presets: ten minutes, of which the first two fill the
-// caches; what is not done ten minutes after the end is unfinished.
+// The frame of the other presets: 400 s of arrivals, of which the first 100 fill
+// the caches and are not counted; what is not done half an hour after the end is
+// unfinished.
 const (
-	length = 600 * time.Second
-	warmup = 120 * time.Second
+	length = 400 * time.Second
+	warmup = 100 * time.Second
 	drain  = 1800 * time.Second
 	ramp   = 20 * time.Second
 )

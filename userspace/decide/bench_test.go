@@ -68,7 +68,11 @@ func BenchmarkRoute(b *testing.B) {
 				t, _ := f.Route(q, time.Second)
 				took = append(took, time.Since(start))
 				t.FirstToken(time.Second)
-				t.Confirm(time.Second)
+				if holders == 0 {
+					t.Refused(time.Second) // so that nobody holds it the next time
+				} else {
+					t.Confirm(time.Second)
+				}
 				t.Done(time.Second)
 			}
 			stop()

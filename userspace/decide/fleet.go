@@ -221,7 +221,7 @@ func (f *Fleet) Observe(slot int, s load.Sample, now Instant) {
 const capacitySlack = 0.02
 
 func (f *Fleet) setCapacity(slot int, always bool) {
-	v := f.load.View(slot, 0)
+	v := f.load.Engine(slot)
 	b := &f.backends[slot]
 	blocks := f.ip.Blocks(v.CapacityTok, v.BytesPerToken)
 	off := float64(blocks - b.blocks)

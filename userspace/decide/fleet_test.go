@@ -243,6 +243,19 @@ func TestTokensAreEstimatedPerModelFromUsage(t *testing.T) {
 	}
 }
 
+func TestRequestsWithoutKeysTeachNoBytesPerToken(t *testing.T) {
+	f := newFleet(t, 1, nil)
+	k, d := f.Route(Request{Model: "m", Bytes: 4000, Pinned: -1}, 0)
+	if d.PromptTokens != 1000 || d.Uncached != 1000 {
+		t.Fatalf("%+v", d)
+	}
+	k.Usage(10, 0, 10)
+	k.Done(0)
+	if _, d := f.Route(Request{Model: "m", Bytes: 4000, Pinned: -1}, 0); d.PromptTokens != 1000 {
+		t.Fatalf("%+v", d)
+	}
+}
+
 func TestOneSyntheticKeyMayStandForThousandsOfTokens(t *testing.T) {
 	f := newFleet(t, 2, nil)
 	r := Request{Model: "m", Keys: []key.Key{1, 2}, Cover: []int32{859, 883}, Tokens: 56_500, Pinned: -1}

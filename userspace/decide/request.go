@@ -10,7 +10,7 @@ import (
 type Request struct {
 	Model  string    // "" = not known: every backend will do
 	Keys   []key.Key // at most key.MaxKeys count
-	Bytes  int       // canonical prompt bytes; estimates the tokens
+	Bytes  int       // canonical prompt bytes (without keys: the body's will do); estimates the tokens
 	Tokens int64     // prompt tokens where the caller knows them; 0 = estimated from Bytes
 	// Cover is the geometry of keys that were not made by package key: Cover[i]
 	// blocks of TokensPerBlock tokens are covered by i+1 keys. nil = key's own.

@@ -1,6 +1,9 @@
 package decide
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+)
 
 // Route chooses a backend, reserves the request's load there and marks its
 // keys, in one step. The ticket must be ended by Done on every path; it is the
@@ -20,13 +23,16 @@ func (f *Fleet) Route(r Request, now Instant) (Ticket, Decision) {
 }
 
 // Explain answers what Route would do and why, without doing it. A random
-// choice may fall otherwise the next time. The candidates are the caller's.
+// choice may fall otherwise the next time. The candidates, in the order of slots,
+// are the caller's.
 func (f *Fleet) Explain(r Request, now Instant) (Decision, []Candidate) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// A source of its own: explaining must not shift the choices that follow.
 	d, _ := f.ask(&r, now, rand.New(rand.NewPCG(uint64(now), uint64(f.flights))))
-	return d, append([]Candidate(nil), f.cands...)
+	cs := slices.Clone(f.cands)
+	slices.SortFunc(cs, func(a, b Candidate) int { return a.Slot - b.Slot })
+	return d, cs
 }
 
 // ask gathers what is known about the candidates and decides. It leaves them in
@@ -62,9 +68,10 @@ func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) 
 
 // candidates fills f.cands with the view of every slot in f.slots.
 func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
-	clear(f.runs)
 	if q.Keys > 0 {
 		f.index.Runs(keysOf(r), now, f.params.countsPending(), f.runs)
+	} else {
+		clear(f.runs)
 	}
 	f.load.Views(f.slots, now, f.views)
 	f.cands = f.cands[:0]

@@ -43,12 +43,12 @@ func (f *Fleet) Snapshot(now Instant, dst []BackendState) []BackendState {
 		if !b.live {
 			continue
 		}
-		v := f.load.View(slot, now)
+		v, e := f.load.View(slot, now), f.load.Engine(slot)
 		dst = append(dst, BackendState{
 			Slot: slot, Spec: b.spec,
 			Admitted: v.Refusal == load.Admitted, Refusal: v.Refusal, Until: v.Until,
 			Queue: v.Queue, Measured: v.Measured, Waiting: v.Waiting, Running: v.Running,
-			KVUse: v.KVUse, HasKV: v.HasKV, CapacityTok: v.CapacityTok, PollFailures: v.PollFailures,
+			KVUse: v.KVUse, HasKV: v.HasKV, CapacityTok: e.CapacityTok, PollFailures: e.PollFailures,
 			InFlight: v.Requests, Decoding: v.Decoding, Uncached: v.Tokens,
 			IndexEntries: f.index.Len(slot), IndexCapacity: b.blocks,
 			Picks: b.picks, MatchedTokens: b.matched, PromptTokens: b.prompt,

@@ -44,7 +44,10 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	fl.use++
 	fl.busy, fl.next = true, nil
 	fl.slot, fl.generation = d.Slot, f.backends[d.Slot].generation
-	fl.model, fl.bytes = 0, r.Bytes
+	fl.model, fl.bytes = 0, 0
+	if len(r.Keys) > 0 { // else Bytes may be anything: nothing to learn from
+		fl.bytes = r.Bytes
+	}
 	if m != nil {
 		fl.model = m.means
 	}

@@ -2,15 +2,10 @@ package index
 
 import "github.com/tautline/tautline/userspace/key"
 
-// covered[n] is how many blocks the first n keys of a prompt cover: a key per
-// block first, then SparseRun keys at each stride of 2, 4, 8, ... blocks.
+// covered[n] is key.Blocks(n), looked up for each candidate of each request.
 var covered = func() (c [key.MaxKeys + 1]int32) {
-	stride := int32(1)
-	for n := 1; n <= key.MaxKeys; n++ {
-		if n > key.DenseKeys && (n-key.DenseKeys-1)%key.SparseRun == 0 {
-			stride *= 2
-		}
-		c[n] = c[n-1] + stride
+	for n := range c {
+		c[n] = int32(key.Blocks(n))
 	}
 	return c
 }()

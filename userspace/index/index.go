@@ -26,6 +26,7 @@ type Index struct {
 	live    []uint64 // set of slots in use
 	holders holders
 	touched []int32 // scratch of touch
+	warmed  uint64  // what warm read; kept so that its loads stay
 }
 
 // New returns an empty index. Params must be valid.

@@ -33,7 +33,7 @@ func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration)
 	x.seq++
 	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
 	deadline := x.clock + x.params.PendingTTL
-	for _, e := range x.touch(slot, s, keys, cover) {
+	for _, e := range x.touch(slot, s, keys, cover, true) {
 		h := &s.entries[e]
 		switch {
 		case h.count > 0:
@@ -55,7 +55,9 @@ func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration)
 }
 
 // Confirm turns the marks into holdings that match until Params.TTL from now:
-// the engine answered with success. Keys that were evicted meanwhile are back.
+// the engine answered with success. Keys that are gone meanwhile come back only
+// where there is room: what drove them out is more recent than their request, and
+// to drive that out in turn makes a full memory forget what its engine holds.
 func (x *Index) Confirm(m Mark, now time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -65,7 +67,10 @@ func (x *Index) Confirm(m Mark, now time.Duration) {
 	}
 	x.advance(now)
 	deadline := x.clock + x.params.TTL
-	for _, e := range x.touch(int(m.slot), s, m.keys, m.cover) {
+	for _, e := range x.touch(int(m.slot), s, m.keys, m.cover, false) {
+		if e == 0 {
+			continue
+		}
 		s.withdraw(m, e)
 		h := &s.entries[e]
 		if deadline <= h.confirmed {
@@ -141,15 +146,22 @@ func (s *shelf) withdraw(m Mark, e int32) {
 }
 
 // touch makes the leading keys that fit the most recent of the shelf, heads
-// last so that they are evicted last, and adds those it lacks. It returns their
-// entries; the slice is good until the next call.
-func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32) []int32 {
+// last so that they are evicted last, and adds those it lacks; without evict only
+// where there is room for them all. It returns their entries, 0 for what is not
+// there; the slice is good until the next call.
+func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32, evict bool) []int32 {
 	n := x.fitting(s, keys, cover)
 	if cap(x.touched) < n {
 		x.touched = make([]int32, n, max(n, key.MaxKeys))
 	}
 	own := x.touched[:n]
+	if n > 0 && s.find(keys[n-1]) == 0 {
+		x.warm(s, keys[:n])
+	}
 	missing := s.raise(keys[:n], cover, own)
+	if !evict && x.over(s, missing) {
+		missing = 0
+	}
 	x.evict(slot, s, missing) // never own ones: they are the most recent and fit
 	if missing > 0 {
 		x.fill(slot, s, keys[:n], cover, own)
@@ -223,17 +235,29 @@ func (x *Index) fill(slot int, s *shelf, keys []key.Key, cover []int32, own []in
 			at = s.entries[own[i]].links[byUse].next
 			continue
 		}
-		if own[i] = s.find(keys[i]); own[i] != 0 {
+		e, isNew := s.enter(keys[i])
+		own[i] = e
+		if !isNew {
 			continue // a request with the same key twice
 		}
-		e := s.take()
-		s.entries[e].key = keys[i]
-		s.enter(e)
 		x.holders.set(keys[i], slot, false)
 		s.weigh(e, weight(i, cover))
 		s.push(byUse, at, e)
-		own[i] = e
 	}
+}
+
+// warm reads the places of keys in both tables without looking at them. The
+// tables of many backends are larger than the caches, and a prompt that is new
+// has its keys all over them. Probing waits for one miss after the other, since
+// each depends on a comparison; these loads depend on nothing, so they miss
+// together.
+func (x *Index) warm(s *shelf, keys []key.Key) {
+	cells, stride, shift := x.holders.cells, 1+2*x.holders.words, x.holders.shift
+	sum := x.warmed
+	for _, k := range keys {
+		sum += cells[spread(k, shift)*stride] + uint64(s.table[spread(k, s.shift)])
+	}
+	x.warmed = sum
 }
 
 // fitting returns how many of the keys fit an empty shelf.

@@ -156,7 +156,7 @@ func (x *reference) Mark(slot int, keys []key.Key, cover []int32, now time.Durat
 	x.advance(now)
 	x.seq++
 	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
-	for _, h := range x.touch(s, keys, cover) {
+	for _, h := range x.touch(s, keys, cover, true) {
 		if h.count == 0 && h.confirmed >= x.clock+x.params.PendingTTL {
 			continue // confirmed for longer than the mark would live
 		}
@@ -169,8 +169,9 @@ func (x *reference) Mark(slot int, keys []key.Key, cover []int32, now time.Durat
 	return m
 }
 
-// touch makes the leading keys that fit the most recent, heads last.
-func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32) []*holding {
+// touch makes the leading keys that fit the most recent, heads last. Without
+// evict, keys that are not there come only where there is room for them all.
+func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32, evict bool) []*holding {
 	n, sum := 0, 0
 	for n < len(keys) {
 		w := 1
@@ -195,10 +196,17 @@ func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32) []*holding
 			missing++
 		}
 	}
+	fill := evict || !x.over(s, missing)
+	if !fill {
+		missing = 0
+	}
 	x.evict(s, missing)
 	var out []*holding
 	for i := n - 1; i >= 0; i-- {
 		h := s.held[keys[i]]
+		if h == nil && !fill {
+			continue
+		}
 		if h == nil {
 			h = &holding{weight: weight(i, cover)}
 			s.held[keys[i]] = h
@@ -232,7 +240,7 @@ func (x *reference) Confirm(m Mark, now time.Duration) {
 		return
 	}
 	x.advance(now)
-	for _, h := range x.touch(s, m.keys, m.cover) {
+	for _, h := range x.touch(s, m.keys, m.cover, false) {
 		h.withdraw(m)
 		h.confirmed = max(h.confirmed, x.clock+x.params.TTL)
 	}

@@ -31,6 +31,15 @@ type entry struct {
 	weight    int32 // blocks
 }
 
+// place is a place in a shelf's table: the upper half of a key's hash and the
+// number of its entry, 0 = empty. The hash tells keys apart without a look at
+// their entries, which lie all over the memory.
+type place uint64
+
+func (p place) entry() int32 { return int32(uint32(p)) }
+
+func (p place) hash() uint64 { return uint64(p) &^ math.MaxUint32 }
+
 // shelf is what one backend holds.
 type shelf struct {
 	live       bool
@@ -39,9 +48,9 @@ type shelf struct {
 	used       int    // blocks
 	count      int    // keys
 	entries    []entry
-	free       int32   // unused entries, by links[byUse].next; 0 = none
-	table      []int32 // open addressing; 0 = empty, else an entry's number
-	shift      uint8   // of a hash, to a place in table
+	free       int32 // unused entries, by links[byUse].next; 0 = none
+	table      []place
+	shift      uint8 // of a hash, to a place in table
 	// Deadlines rise along a list as long as the TTL is the same. So each TTL
 	// has lists of its own; the last is the current one.
 	confirms []int32
@@ -51,11 +60,12 @@ type shelf struct {
 // minTable is the smallest table; always a power of two.
 const minTable = 64
 
-// spread turns a key into a place in a table of 1<<(64-shift). Keys are hashes
-// already; the multiplication is there for those of a simulator that count up.
-func spread(k key.Key, shift uint8) int {
-	return int(uint64(k) * 0x9e3779b97f4a7c15 >> shift)
-}
+// hash spreads keys over tables, by its upper bits. Keys are hashes already; the
+// multiplication is there for those of a simulator that count up.
+func hash(k key.Key) uint64 { return uint64(k) * 0x9e3779b97f4a7c15 }
+
+// spread turns a key into a place in a table of 1<<(64-shift).
+func spread(k key.Key, shift uint8) int { return int(hash(k) >> shift) }
 
 // tableShift is the shift for a table of size, a power of two.
 func tableShift(size int) uint8 { return uint8(64 - bits.TrailingZeros(uint(size))) }
@@ -65,7 +75,7 @@ func open(generation uint32, blocks int) shelf {
 	s := shelf{
 		live: true, generation: generation, blocks: blocks,
 		entries: make([]entry, 1, minTable/2),
-		table:   make([]int32, minTable), shift: tableShift(minTable),
+		table:   make([]place, minTable), shift: tableShift(minTable),
 	}
 	s.confirms = append(s.confirms, s.head(byConfirmed))
 	s.pendings = append(s.pendings, s.head(byPending))
@@ -130,11 +140,16 @@ func (s *shelf) weigh(e, w int32) {
 
 // find returns the entry of k, 0 when there is none.
 func (s *shelf) find(k key.Key) int32 {
-	mask := len(s.table) - 1
-	for p := spread(k, s.shift); ; p = (p + 1) & mask {
-		e := s.table[p]
-		if e == 0 || s.entries[e].key == k {
-			return e
+	return s.table[s.probe(k)].entry()
+}
+
+// probe returns the place of k, or the empty one that it would take.
+func (s *shelf) probe(k key.Key) int {
+	mask, h := len(s.table)-1, hash(k)
+	for i := int(h >> s.shift); ; i = (i + 1) & mask {
+		p := s.table[i]
+		if p == 0 || p.hash() == h&^math.MaxUint32 && s.entries[p.entry()].key == k {
+			return i
 		}
 	}
 }
@@ -148,46 +163,55 @@ func (s *shelf) locate(k key.Key, guess int32) int32 {
 	return s.find(k)
 }
 
-// enter puts e into the table. Its key must not be there.
-func (s *shelf) enter(e int32) {
+// enter makes an entry for k, or finds the one there is.
+func (s *shelf) enter(k key.Key) (e int32, isNew bool) {
+	i := s.probe(k)
+	if s.table[i] != 0 {
+		return s.table[i].entry(), false
+	}
 	if 2*(s.count+1) > len(s.table) {
-		old := s.table
-		s.table = make([]int32, 2*len(old))
-		s.shift = tableShift(len(s.table))
-		for _, o := range old {
-			if o != 0 {
-				s.place(o)
-			}
-		}
+		s.grow()
+		i = s.probe(k)
 	}
 	s.count++
-	s.place(e)
+	e = s.take()
+	s.entries[e].key = k
+	s.table[i] = place(hash(k)&^math.MaxUint32 | uint64(e))
+	return e, true
 }
 
-func (s *shelf) place(e int32) {
+func (s *shelf) grow() {
+	old := s.table
+	s.table = make([]place, 2*len(old))
+	s.shift = tableShift(len(s.table))
 	mask := len(s.table) - 1
-	p := spread(s.entries[e].key, s.shift)
-	for s.table[p] != 0 {
-		p = (p + 1) & mask
+	for _, p := range old {
+		if p == 0 {
+			continue
+		}
+		i := int(p.hash() >> s.shift)
+		for s.table[i] != 0 {
+			i = (i + 1) & mask
+		}
+		s.table[i] = p
 	}
-	s.table[p] = e
 }
 
 // leave takes e out of the table and closes the gap.
 func (s *shelf) leave(e int32) {
 	mask := len(s.table) - 1
-	p := spread(s.entries[e].key, s.shift)
-	for s.table[p] != e {
-		p = (p + 1) & mask
+	gap := spread(s.entries[e].key, s.shift)
+	for s.table[gap].entry() != e {
+		gap = (gap + 1) & mask
 	}
-	for next := (p + 1) & mask; s.table[next] != 0; next = (next + 1) & mask {
-		home := spread(s.entries[s.table[next]].key, s.shift)
-		if (next-home)&mask >= (next-p)&mask { // its way from home leads over the gap
-			s.table[p] = s.table[next]
-			p = next
+	for next := (gap + 1) & mask; s.table[next] != 0; next = (next + 1) & mask {
+		home := int(s.table[next].hash() >> s.shift)
+		if (next-home)&mask >= (next-gap)&mask { // its way from home leads over the gap
+			s.table[gap] = s.table[next]
+			gap = next
 		}
 	}
-	s.table[p] = 0
+	s.table[gap] = 0
 	s.count--
 }
 

@@ -36,6 +36,8 @@ func samples() []sample {
 	add(APIChat, "arguments text", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{broken"}},{"function":{"name":"g","arguments":""}},{"function":{"name":"h","arguments":" 1 "}}]},{"role":"tool","content":"LONG"}]}`)
 	add(APIChat, "arguments large", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":\"`+repeat("x", 17000)+`\"}"}}]}]}`)
 	add(APIChat, "arguments escaped", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[`+repeat(`\u0031,`, 3000)+`1]"}}]}]}`)
+	add(APIChat, "arguments at the limit", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[1 `+repeat(" ", 16380)+`]"}}]},{"role":"tool","content":"LONG"}]}`)
+	add(APIChat, "arguments over the limit", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[1 `+repeat(" ", 16381)+`]"}}]},{"role":"tool","content":"LONG"}]}`)
 	add(APIChat, "arguments deep", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"`+repeat("[", 600)+repeat("]", 600)+`"}}]}]}`)
 	add(APIChat, "custom call", `{"messages":[{"role":"assistant","content":"","tool_calls":[{"type":"custom","custom":{"name":"c","input":"LONG"}}]}]}`)
 	add(APIChat, "function_call", `{"messages":[{"role":"assistant","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"LONG"}]}`)
@@ -202,7 +204,7 @@ func samples() []sample {
 	return out
 }
 
-// seedFuzz adds the samples and damaged copies of some of them.
+// seedFuzz adds the samples, but for the largest.
 func seedFuzz(f *testing.F) {
 	for _, s := range samples() {
 		if len(s.body) < 64<<10 {

@@ -11,6 +11,7 @@ import (
 // Options are the choices of an operator.
 type Options struct {
 	TokenArrays bool // key prompts given as token ids, in a domain of their own
+	Disabled    bool // make no keys: of a body only its top-level members are read
 }
 
 // Hasher reads prompts. It is immutable and safe for concurrent use.
@@ -98,6 +99,9 @@ func (r *reader) read(h *Hasher, api API, body []byte, p *Prompt) {
 	case api == APIUnknown:
 		p.Reason = ReasonPath
 		return
+	case h.options.Disabled:
+		p.Reason = ReasonDisabled
+		return
 	case !parsed || !utf8.Valid(body) || !modelOK || !idsOK:
 		p.Reason = ReasonInvalid
 		return
@@ -154,7 +158,8 @@ func (r *reader) scan() bool {
 	return o.ok && skipSpace(r.body, o.i) == len(r.body)
 }
 
-// model returns the decoded model, valid until the next body.
+// model returns the decoded model, valid until the next call of str: the prompt
+// is written after its last use.
 func (r *reader) model() ([]byte, bool) {
 	s := r.top[memberModel]
 	if r.null(s) {
@@ -164,7 +169,6 @@ func (r *reader) model() ([]byte, bool) {
 	if !ok || !utf8.Valid(model) {
 		return nil, false
 	}
-	// Kept apart from the scratch of str, which the prompt uses.
 	return model, true
 }
 

@@ -6,7 +6,7 @@ type Reason uint8
 // The reasons, in the order of their discovery.
 const (
 	ReasonNone      Reason = iota // it has keys
-	ReasonDisabled                // prefix affinity is off: the body was not read
+	ReasonDisabled                // prefix affinity is off: the prompt was not read
 	ReasonPath                    // not one of the four prompt APIs
 	ReasonEncoding                // Content-Encoding that is not decoded here
 	ReasonInvalid                 // not JSON, not UTF-8, wrong types, or nested too deeply

@@ -124,7 +124,7 @@ func TestFailedPollsRefuseNothing(t *testing.T) {
 		b.PollFailed(0, time.Duration(i)*sec)
 	}
 	wantRefusal(t, b, 100*sec, Admitted)
-	if n := b.View(0, 100*sec).PollFailures; n != 100 {
+	if n := b.Engine(0).PollFailures; n != 100 {
 		t.Fatalf("%d failures", n)
 	}
 }

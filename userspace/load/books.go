@@ -36,20 +36,24 @@ type account struct {
 
 // View is one backend at one instant.
 type View struct {
-	Refusal       Refusal
-	Until         time.Duration // end of the ejection, when ejected
-	Requests      int           // own requests in flight
-	Decoding      int           // of them, past their first token
-	Tokens        int64         // own uncached prompt tokens in flight
-	Queue         int           // worst polled queue depth in the window
-	Measured      bool          // Queue is known
-	Waiting       int           // of the latest sample
-	Running       int
-	KVUse         float64
-	HasKV         bool
-	CapacityTok   int64 // KV capacity in tokens; 0 = unknown
-	PollFailures  int   // in a row
-	BytesPerToken float64
+	Refusal  Refusal
+	Until    time.Duration // end of the ejection, when ejected
+	Requests int           // own requests in flight
+	Decoding int           // of them, past their first token
+	Tokens   int64         // own uncached prompt tokens in flight
+	Queue    int           // worst polled queue depth in the window
+	Measured bool          // Queue is known
+	Waiting  int           // of the latest sample
+	Running  int
+	KVUse    float64
+	HasKV    bool
+}
+
+// Engine is what is known about the engine behind a backend, beside its load.
+type Engine struct {
+	CapacityTok   int64   // KV capacity in tokens; 0 = it does not say
+	PollFailures  int     // in a row
+	BytesPerToken float64 // canonical prompt bytes per token of what it answered
 }
 
 // New returns empty books. Params must be valid.
@@ -199,25 +203,36 @@ func (b *Books) Views(slots []int, now time.Duration, dst []View) {
 	}
 }
 
+// Engine returns what is known about the engine at slot.
+func (b *Books) Engine(slot int) Engine {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.account(slot)
+	if a == nil {
+		return Engine{BytesPerToken: b.params.BytesPerToken}
+	}
+	return Engine{a.sample.CapacityTok, a.failures, clamped(a.bytes)}
+}
+
 func (b *Books) view(slot int, now time.Duration) View {
 	a := b.account(slot)
 	if a == nil {
 		return View{Refusal: Absent}
 	}
 	v := View{
-		Refusal:       a.breaker.refusal(now),
-		Requests:      a.requests,
-		Decoding:      a.decoding,
-		Tokens:        a.tokens,
-		CapacityTok:   a.sample.CapacityTok,
-		PollFailures:  a.failures,
-		BytesPerToken: min(max(a.bytes.value(), minBytesPerToken), maxBytesPerToken),
+		Refusal:  a.breaker.refusal(now),
+		Requests: a.requests,
+		Decoding: a.decoding,
+		Tokens:   a.tokens,
 	}
 	if v.Refusal == Ejected {
 		v.Until = a.breaker.until
 	}
+	if !a.sampled {
+		return v
+	}
 	v.Queue, v.Measured = a.window.worst(now, b.params.Window)
-	if a.sampled && a.at <= now && a.at >= now-b.params.Window {
+	if a.at <= now && a.at >= now-b.params.Window {
 		v.Waiting, v.Running = a.sample.Waiting, a.sample.Running
 		v.KVUse, v.HasKV = a.sample.KVUse, a.sample.HasKV
 	}

@@ -181,7 +181,7 @@ func TestScrapeWithoutAStartTimeHidesNoRestart(t *testing.T) {
 	b := books(t, 1)
 	b.Observe(0, Sample{StartTime: 1000, HasStartTime: true, CapacityTok: 64}, sec)
 	b.Observe(0, Sample{}, 2*sec)
-	if v := b.View(0, 2*sec); v.CapacityTok != 64 {
+	if v := b.Engine(0); v.CapacityTok != 64 {
 		t.Fatalf("capacity %d", v.CapacityTok)
 	}
 	if !b.Observe(0, Sample{StartTime: 2000, HasStartTime: true}, 3*sec) {
@@ -207,7 +207,7 @@ func TestMeansForgetAsTheStudySays(t *testing.T) {
 	if got := b.Learned(m).BytesPerToken; math.Abs(got-5) > 0.01 {
 		t.Fatalf("bytes per token %v, want 5", got)
 	}
-	if got := b.View(0, 0).BytesPerToken; math.Abs(got-5) > 0.01 {
+	if got := b.Engine(0).BytesPerToken; math.Abs(got-5) > 0.01 {
 		t.Fatalf("bytes per token of the backend %v, want 5", got)
 	}
 	before := b.Learned(m)
@@ -245,8 +245,8 @@ func TestModelsAreBounded(t *testing.T) {
 	if len(b.models) != 3 || len(b.names) != 2 || seen[0] != 98 {
 		t.Fatalf("%d means, %d names, %v", len(b.models), len(b.names), seen)
 	}
-	if b.Model("x") != b.Model("x") {
-		t.Fatal("number changed")
+	if first, again := seen[1], b.Model("x"); first != 1 || again != 2 {
+		t.Fatalf("numbers changed: %v, x is %d", seen, again)
 	}
 }
 

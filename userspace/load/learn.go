@@ -29,7 +29,7 @@ func (b *Books) Learned(model int) Learned {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := &b.models[model]
-	return Learned{m.bytesPerToken(), m.output.value()}
+	return Learned{clamped(m.bytes), m.output.value()}
 }
 
 // Learn takes in one answer's usage. promptBytes is the canonical prompt that

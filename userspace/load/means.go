@@ -38,6 +38,7 @@ func newMeans(p *Params) means {
 	}
 }
 
-func (m *means) bytesPerToken() float64 {
-	return min(max(m.bytes.value(), minBytesPerToken), maxBytesPerToken)
+// clamped is a mean of bytes per token within what can be.
+func clamped(bytes mean) float64 {
+	return min(max(bytes.value(), minBytesPerToken), maxBytesPerToken)
 }

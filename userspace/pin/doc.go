@@ -14,13 +14,17 @@
 // # What the HTTP side has to do
 //
 // A body can be rewritten only if it is read as plain JSON or SSE: drop
-// Accept-Encoding from the request to the engine, and let FormOf look at the
-// answer. With any form but FormNone the length changes: remove
-// Content-Length (and Content-MD5, Digest, ETag) from the answer's head, or
-// compute it from the rewritten bytes. Answers to HEAD, 1xx, 204 and 304 have
-// no body and keep their head as it is. A request whose path or body was
-// stripped gets a new Content-Length too. Answers of another site's gateway
-// come with that site's tags and need no Rewriter.
+// Accept-Encoding and Range from the request to the engine, and let FormOf look
+// at the answer; one that came compressed all the same must not be passed on,
+// its ids would find no way back. With any form but FormNone the length changes:
+// remove Content-Length (and digests, ETag, Accept-Ranges) from the answer's
+// head, of HEAD's too, or compute it from the rewritten bytes. Answers with 1xx,
+// 204 and 304 have no body and keep their head. A request whose body was
+// stripped gets a new Content-Length and loses its digests. A body that came
+// with Content-Encoding: gzip is read decoded: sent as it came if it names no
+// tagged id, else decoded and stripped; other encodings are not read, and a tag
+// inside them reaches the engine, which does not know that id. Answers of
+// another site's gateway come with that site's tags and need no Rewriter.
 //
 // # Several sites
 //

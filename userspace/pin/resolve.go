@@ -13,7 +13,7 @@ const RetryAfter = "5"
 // Verdict is what becomes of a request, with its reason.
 type Verdict uint8
 
-// The verdicts. Those behind Foreign are refusals: nothing goes upstream.
+// The verdicts. Those with a status are refusals: nothing goes upstream.
 const (
 	Free         Verdict = iota // names no tagged id: route it as any other
 	Local                       // goes to Decision.ID, this site's tags stripped
@@ -24,6 +24,7 @@ const (
 	OtherModel                  // 404: the backend does not serve the model asked for
 	NotAdmitting                // 503 and RetryAfter: there, but takes no requests now
 	ChosenTag                   // 400: a client-chosen request_id that looks like a tag
+	Unread                      // routed as any other: its body is encoded and was not read; Resolve never says so
 	verdicts
 )
 
@@ -40,6 +41,7 @@ var verdictText = [verdicts]struct {
 	Gone:         {"gone", http.StatusNotFound, "no such stored response or conversation"},
 	OtherModel:   {"other_model", http.StatusNotFound, "the stored response or conversation is not available for this model"},
 	NotAdmitting: {"not_admitting", http.StatusServiceUnavailable, "the backend that holds the stored response or conversation takes no requests now"},
+	Unread:       {"unread", 0, ""},
 	ChosenTag:    {"chosen_tag", http.StatusBadRequest, "request_id has the form of a tagged id"},
 }
 

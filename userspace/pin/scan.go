@@ -194,6 +194,9 @@ func (s *scanner) string(src []byte, i int) (next int, end bool) {
 // structural are the bytes that skip has to look at outside strings.
 var structural = [256]bool{'"': true, '{': true, '[': true, '}': true, ']': true}
 
+// ending are the bytes that a string's fast path ends at.
+var ending = [256]bool{'"': true, '\\': true}
+
 // skip passes to the end of a container.
 func (s *scanner) skip(src []byte, i int) int {
 	for i < len(src) {
@@ -215,6 +218,15 @@ func (s *scanner) skip(src []byte, i int) int {
 		i++
 		switch c {
 		case '"':
+			// Most strings are short and lie in one piece: see string.
+			end := i
+			for end < len(src) && end < i+shortString && !ending[src[end]] {
+				end++
+			}
+			if end < len(src) && src[end] == '"' {
+				i = end + 1
+				continue
+			}
 			s.quoted = true
 		case '{', '[':
 			s.depth++

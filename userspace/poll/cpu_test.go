@@ -94,7 +94,7 @@ func benchTarget(b *testing.B, p *Poller, address string) *target {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &target{poller: p, fetch: newFetcher(base, nil)}
+	t := &target{poller: p, fetch: newFetcher(base, nil, &p.buffers)}
 	t.requests[sourceMetrics] = get(base, "/metrics", "*/*")
 	return t
 }
@@ -103,6 +103,7 @@ type deaf struct{}
 
 func (deaf) Observe(int, load.Sample, time.Duration) {}
 func (deaf) PollFailed(int, time.Duration)           {}
+func (deaf) ConnectFailed(int, time.Duration)        {}
 func (deaf) SetModels(int, []string)                 {}
 
 // BenchmarkHundredBackends polls a hundred backends each second; one iteration

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -23,14 +24,45 @@ const modelsBytes = 1 << 20
 
 var errTooLarge = errors.New("body too large")
 
+// buffers lends the buffers that pages are read through. They are shared by
+// all backends: one that was just used is in the CPU's cache, a hundred of
+// their own would not be.
+type buffers struct {
+	mu   sync.Mutex
+	free [][]byte // the last is the warmest
+}
+
+// spareBuffers is how many are kept for later.
+const spareBuffers = 8
+
+func (b *buffers) take() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := len(b.free)
+	if n == 0 {
+		return make([]byte, lineBytes)
+	}
+	x := b.free[n-1]
+	b.free = b.free[:n-1]
+	return x
+}
+
+func (b *buffers) give(x []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.free) < spareBuffers {
+		b.free = append(b.free, x)
+	}
+}
+
 // fetcher asks one backend. Not safe for concurrent use.
 type fetcher struct {
 	*link
-	buf []byte
+	buffers *buffers
 }
 
-func newFetcher(base *url.URL, config *tls.Config) *fetcher {
-	return &fetcher{link: newLink(base, config), buf: make([]byte, lineBytes)}
+func newFetcher(base *url.URL, config *tls.Config, b *buffers) *fetcher {
+	return &fetcher{link: newLink(base, config), buffers: b}
 }
 
 // get sends a request and hands the answer's body to read, bounded in time
@@ -44,7 +76,7 @@ func (f *fetcher) get(ctx context.Context, p *Params, request []byte, read func(
 	if code < 200 || code >= 300 {
 		// Keep the connection when the error's text is short.
 		_, err := io.CopyN(io.Discard, answer.Body, lineBytes)
-		f.finish(answer, err == io.EOF)
+		f.finish(answer, errors.Is(err, io.EOF))
 		if code >= 300 && code < 400 {
 			return &failure{reason: ReasonRedirect, status: code, err: fmt.Errorf("redirect to %q not followed", answer.Header.Get("Location"))}
 		}
@@ -73,13 +105,15 @@ func broken(reason Reason, err error) *failure {
 	return &failure{reason: reason, err: err}
 }
 
-// metrics reads a page through the parser in a fixed buffer.
+// metrics reads a page through the parser in a buffer of fixed size.
 func (f *fetcher) metrics(ctx context.Context, p *Params, request []byte, into *parser) *failure {
 	return f.get(ctx, p, request, func(body io.Reader) error {
+		buf := f.buffers.take()
+		defer f.buffers.give(buf)
 		have, skipping := 0, false
 		for {
-			n, err := body.Read(f.buf[have:])
-			page := f.buf[:have+n]
+			n, err := body.Read(buf[have:])
+			page := buf[:have+n]
 			for {
 				i := bytes.IndexByte(page, '\n')
 				if i < 0 {
@@ -100,8 +134,8 @@ func (f *fetcher) metrics(ctx context.Context, p *Params, request []byte, into *
 			if err != nil {
 				return err
 			}
-			have = copy(f.buf, page)
-			if have == len(f.buf) { // a line longer than the buffer
+			have = copy(buf, page)
+			if have == len(buf) { // a line longer than the buffer
 				have, skipping = 0, true
 			}
 		}

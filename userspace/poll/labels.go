@@ -17,6 +17,9 @@ type labels struct {
 // read takes the labels at the beginning of b, if any, and returns what
 // follows. ok is false when they have no end.
 func (l *labels) read(b []byte) (rest []byte, ok bool) {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
 	if len(b) == 0 || b[0] != '{' {
 		return b, true
 	}

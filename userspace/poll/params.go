@@ -23,7 +23,7 @@ const (
 
 // Params shape a Poller. Start from Default.
 type Params struct {
-	Interval time.Duration // between two polls of a backend; each wait varies by a tenth
+	Interval time.Duration // between two polls of a backend; each wait varies by about a tenth
 	Timeout  time.Duration // of one request, its body included
 	Refresh  time.Duration // between two looks at what changes rarely: the models served, the way to ask
 

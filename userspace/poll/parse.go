@@ -80,6 +80,13 @@ func (p *parser) reset(engine string, models []string) {
 	*p = parser{engine: engine, models: models}
 }
 
+// The letters that a needed name begins with. Most of a page is histograms of
+// other names, which are told apart here at the cost of one look.
+var (
+	vllmInitial   = [256]bool{'n': true, 'k': true, 'g': true, 'p': true, 'c': true}
+	sglangInitial = [256]bool{'n': true, 't': true, 'p': true, 'c': true, 'm': true}
+)
+
 var (
 	prefixVLLM   = []byte("vllm:")
 	prefixSGLang = []byte("sglang:")
@@ -93,22 +100,25 @@ func (p *parser) line(b []byte) {
 	}
 	switch b[0] {
 	case 'v':
-		if p.engine != SGLang && bytes.HasPrefix(b, prefixVLLM) {
+		if p.engine != SGLang && vllmInitial[b[len(prefixVLLM)]] && bytes.HasPrefix(b, prefixVLLM) {
 			name, rest := cutName(b[len(prefixVLLM):])
 			if s := vllmSeries(name); s.field != fieldNone {
 				p.series(VLLM, s, rest)
 			}
 		}
 	case 's':
-		if p.engine != VLLM && bytes.HasPrefix(b, prefixSGLang) {
+		if p.engine != VLLM && sglangInitial[b[len(prefixSGLang)]] && bytes.HasPrefix(b, prefixSGLang) {
 			name, rest := cutName(b[len(prefixSGLang):])
 			if s := sglangSeries(name); s.field != fieldNone {
 				p.series(SGLang, s, rest)
 			}
 		}
 	case 'p':
+		if !bytes.HasPrefix(b, nameStart) {
+			return
+		}
 		name, rest := cutName(b)
-		if !bytes.Equal(name, nameStart) {
+		if len(name) != len(nameStart) {
 			return
 		}
 		var l labels
@@ -217,7 +227,8 @@ func (p *parser) sample() (load.Sample, error) {
 	} else if pages, ok := f.get(fieldPages); ok {
 		s.CapacityTok = count(size * pages)
 	}
-	if p.engine == "" || !(hasWaiting || hasRunning || s.HasKV || s.HasPromptToks) {
+	found := hasWaiting || hasRunning || s.HasKV || s.HasPromptToks
+	if p.engine == "" || !found {
 		return load.Sample{}, ErrNoSeries
 	}
 	return s, nil

@@ -2,9 +2,13 @@ package poll
 
 import (
 	"errors"
+	"math"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/tautline/tautline/userspace/load"
 )
@@ -161,26 +165,51 @@ func TestParseRealisticPage(t *testing.T) {
 	}
 }
 
-// slowParse is an obvious second reading of the queue of a vLLM page.
+// TestInitialsCoverEveryName: a name that begins with a letter of no table
+// would never be found.
+func TestInitialsCoverEveryName(t *testing.T) {
+	src, err := os.ReadFile("series.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, line := range strings.Split(string(src), "\n") {
+		_, rest, ok := strings.Cut(line, "case \"")
+		if !ok {
+			continue
+		}
+		name, _, _ := strings.Cut(rest, "\"")
+		found++
+		v, s := vllmSeries([]byte(name)), sglangSeries([]byte(name))
+		if v.field != fieldNone && !vllmInitial[name[0]] || s.field != fieldNone && !sglangInitial[name[0]] {
+			t.Errorf("%s: its first letter is in no table", name)
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d names found in series.go, want all", found)
+	}
+}
+
+// A sample line, as the text format defines it; labels may hold anything
+// between their quotes.
+var sampleLine = regexp.MustCompile(`^(vllm:num_requests_(?:waiting|running))` +
+	`(?:[ \t]*\{(?:[ ,]*(?:[^=} ,][^=]*)?="(?:[^"\\]|\\.)*")*[ ,]*\}[ \t]*|[ \t]+)([^ \t\r]+)(?:[ \t\r].*)?$`)
+
+// slowParse is an obvious second reading of the queue of a vLLM page: a
+// regular expression a line. It takes no stand on labels of priority.
 func slowParse(page string) (waiting, running float64, hasWaiting, hasRunning bool) {
 	for _, line := range strings.Split(page, "\n") {
-		var l labels
-		name := line
-		if i := strings.IndexAny(line, "{ \t"); i >= 0 {
-			name = line[:i]
-		}
-		rest, ok := l.read([]byte(line[len(name):]))
-		if !ok || len(line) < 8 || l.hasPriority && len(l.priority) > 0 {
+		m := sampleLine.FindStringSubmatch(line)
+		if m == nil {
 			continue
 		}
-		v, ok := number(rest)
-		if !ok || v < 0 {
+		v, err := strconv.ParseFloat(m[2], 64)
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
 			continue
 		}
-		switch name {
-		case "vllm:num_requests_waiting":
+		if m[1] == "vllm:num_requests_waiting" {
 			waiting, hasWaiting = waiting+v, true
-		case "vllm:num_requests_running":
+		} else {
 			running, hasRunning = running+v, true
 		}
 	}
@@ -191,6 +220,7 @@ func FuzzParseMetrics(f *testing.F) {
 	f.Add(string(vllmPage(2)[:4096]))
 	f.Add("vllm:num_requests_waiting{a=\"\\\"\",model_name=\"m\"} 1\nvllm:num_requests_running 2\r\n# x\n")
 	f.Add("sglang:num_queue_reqs{priority=\"\"} 1\n")
+	f.Add("vllm:num_requests_waiting{} 1 170000\nvllm:num_requests_waiting_by_reason{reason=\"x\"} 1\nvllm:num_requests_running{ , a=\"}\" , } 0x1p-2\n")
 	f.Fuzz(func(t *testing.T, page string) {
 		s, err := ParseMetrics(VLLM, []byte(page))
 		if err != nil && s != (load.Sample{}) {
@@ -199,8 +229,11 @@ func FuzzParseMetrics(f *testing.F) {
 		if s.Waiting < 0 || s.Running < 0 || s.KVUse < 0 || s.KVUse > 1 || s.CapacityTok < 0 || s.BlockTok < 0 {
 			t.Fatalf("figure out of range: %+v", s)
 		}
+		if !utf8.ValidString(page) || strings.Contains(page, "priority") {
+			return
+		}
 		w, r, hasW, hasR := slowParse(page)
-		if hasW && hasR != s.HasQueue {
+		if (hasW && hasR) != s.HasQueue {
 			t.Fatalf("has queue: got %v, want %v and %v", s.HasQueue, hasW, hasR)
 		}
 		if s.HasQueue && (s.Waiting != int(count(w)) || s.Running != int(count(r))) {

@@ -29,6 +29,9 @@ type Sink interface {
 	Observe(slot int, s load.Sample, now time.Duration)
 	// PollFailed takes a poll that brought nothing.
 	PollFailed(slot int, now time.Duration)
+	// ConnectFailed takes the second and every further poll in a row that found
+	// nobody to connect to; PollFailed came before it.
+	ConnectFailed(slot int, now time.Duration)
 	// SetModels takes the served models when they changed, sorted, never empty.
 	SetModels(slot int, models []string)
 }
@@ -45,6 +48,9 @@ type Poller struct {
 	clock func() time.Duration
 	wg    sync.WaitGroup
 
+	start   time.Time // of the grid on which targets poll together
+	buffers buffers
+
 	mu      sync.Mutex
 	params  Params
 	targets map[int]*target
@@ -58,7 +64,7 @@ func New(p Params, sink Sink, clock func() time.Duration) (*Poller, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("poll: %w", err)
 	}
-	return &Poller{sink: sink, clock: clock, params: p, targets: make(map[int]*target)}, nil
+	return &Poller{sink: sink, clock: clock, params: p, start: time.Now(), targets: make(map[int]*target)}, nil
 }
 
 // SetParams takes effect with the next poll of each target; TLS with the next
@@ -108,7 +114,7 @@ func (p *Poller) Add(t Target) error {
 	x := &target{
 		Target: t, poller: p, cancel: cancel,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
-		fetch: newFetcher(base, p.params.TLS),
+		fetch: newFetcher(base, p.params.TLS, &p.buffers),
 		requests: [sourceCount][]byte{
 			sourceMetrics: get(base, "/metrics", "text/plain;version=0.0.4"),
 			sourceHealth:  get(base, "/health", "*/*"),

@@ -3,210 +3,16 @@ package poll
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tautline/tautline/userspace/load"
 )
-
-// TestMain fails when the tests leave goroutines of this package or of its
-// connections behind.
-func TestMain(m *testing.M) {
-	if os.Getenv(serveEnv) != "" {
-		serveEngine()
-		return
-	}
-	code := m.Run()
-	if left := leftovers(); left != "" && code == 0 {
-		fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func leftovers() string {
-	var left []string
-	for range 100 {
-		buf := make([]byte, 1<<20)
-		buf = buf[:runtime.Stack(buf, true)]
-		left = left[:0]
-		for _, g := range strings.Split(string(buf), "\n\n") {
-			if (strings.Contains(g, "/poll.") || strings.Contains(g, "net/http.")) && !strings.Contains(g, "TestMain") {
-				left = append(left, g)
-			}
-		}
-		if len(left) == 0 {
-			return ""
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return strings.Join(left, "\n\n")
-}
-
-// told is what a sink heard.
-type told struct {
-	slot   int
-	sample load.Sample
-	failed bool
-	models []string
-	at     time.Duration
-}
-
-// ear is a Sink that keeps what it hears.
-type ear struct {
-	mu   sync.Mutex
-	list []told
-	more chan struct{}
-}
-
-func newEar() *ear { return &ear{more: make(chan struct{}, 1)} }
-
-func (e *ear) hear(x told) {
-	e.mu.Lock()
-	e.list = append(e.list, x)
-	e.mu.Unlock()
-	select {
-	case e.more <- struct{}{}:
-	default:
-	}
-}
-
-func (e *ear) Observe(slot int, s load.Sample, now time.Duration) {
-	e.hear(told{slot: slot, sample: s, at: now})
-}
-func (e *ear) PollFailed(slot int, now time.Duration) {
-	e.hear(told{slot: slot, failed: true, at: now})
-}
-func (e *ear) SetModels(slot int, m []string) { e.hear(told{slot: slot, models: m}) }
-
-// next waits for something that fits, and forgets all up to it.
-func (e *ear) next(t *testing.T, fits func(told) bool) told {
-	t.Helper()
-	for {
-		e.mu.Lock()
-		for i, x := range e.list {
-			if fits(x) {
-				e.list = e.list[i+1:]
-				e.mu.Unlock()
-				return x
-			}
-		}
-		e.list = nil
-		e.mu.Unlock()
-		<-e.more
-	}
-}
-
-func observed(x told) bool { return !x.failed && x.models == nil }
-func failed(x told) bool   { return x.failed }
-func models(x told) bool   { return x.models != nil }
-
-func fast() Params {
-	p := Default()
-	p.Interval = 5 * time.Millisecond
-	p.Timeout = 10 * time.Second
-	p.Refresh = time.Hour
-	return p
-}
-
-// poller polls url under slot 3 and closes with the test.
-func poller(t *testing.T, p Params, url string, change ...func(*Target)) (*Poller, *ear) {
-	t.Helper()
-	e := newEar()
-	var tick atomic.Int64
-	x, err := New(p, e, func() time.Duration { return time.Duration(tick.Add(1)) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(x.Close)
-	target := Target{Slot: 3, Name: "gpu3", URL: url}
-	for _, f := range change {
-		f(&target)
-	}
-	if err := x.Add(target); err != nil {
-		t.Fatal(err)
-	}
-	return x, e
-}
-
-// engine is a backend whose answers a test can change.
-type engine struct {
-	*httptest.Server
-	mu    sync.Mutex
-	paths map[string]http.HandlerFunc
-	asked map[string]int
-	conns atomic.Int64
-}
-
-func newEngine(t *testing.T) *engine {
-	t.Helper()
-	e := &engine{paths: make(map[string]http.HandlerFunc), asked: make(map[string]int)}
-	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e.mu.Lock()
-		h := e.paths[r.URL.Path]
-		e.asked[r.URL.Path]++
-		e.mu.Unlock()
-		if h == nil {
-			http.NotFound(w, r)
-			return
-		}
-		h(w, r)
-	}))
-	e.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			e.conns.Add(1)
-		}
-	}
-	e.Start()
-	t.Cleanup(e.Close)
-	return e
-}
-
-func (e *engine) set(path string, h http.HandlerFunc) {
-	e.mu.Lock()
-	e.paths[path] = h
-	e.mu.Unlock()
-}
-
-func (e *engine) count(path string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.asked[path]
-}
-
-func says(body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }
-}
-
-func status(code int) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
-}
-
-const (
-	page    = "vllm:num_requests_running 1\nvllm:num_requests_waiting 2\nprocess_start_time_seconds 100\n"
-	listing = `{"object":"list","data":[{"id":"b"},{"id":"a"},{"id":"b"}]}`
-)
-
-func healthy(t *testing.T) *engine {
-	e := newEngine(t)
-	e.set("/metrics", says(page))
-	e.set("/v1/models", says(listing))
-	e.set("/health", status(200))
-	return e
-}
-
-func statusOf(p *Poller) Status { return p.Status(nil)[0] }
 
 func TestMetricsAndModelsReachTheSink(t *testing.T) {
 	e := healthy(t)
@@ -274,7 +80,10 @@ func TestBackendThatIsDownComesBack(t *testing.T) {
 	}
 	p, ear := poller(t, fast(), "http://"+addr)
 	ear.next(t, failed)
-	ear.next(t, failed)
+	if x := ear.next(t, func(told) bool { return true }); !x.failed {
+		t.Errorf("after one failure %+v, want the second: one alone says nothing about the backend", x)
+	}
+	ear.next(t, func(x told) bool { return x.dead })
 	if s := statusOf(p); s.Errors[ReasonConnect] < 2 || s.Failing < 2 || s.Last == "" {
 		t.Errorf("status %+v, want connect errors", s)
 	}
@@ -401,7 +210,7 @@ func TestBackendWithoutUsableMetrics(t *testing.T) {
 			says("vllm:num_requests_running{a=\"" + strings.Repeat("x", 3*lineBytes) + "\"} 1"), ReasonGarbage,
 		},
 		"huge":        {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(huge) }, ReasonTooLarge},
-		"redirecting": {http.RedirectHandler("/elsewhere", 302).ServeHTTP, ReasonRedirect},
+		"redirecting": {http.RedirectHandler("/elsewhere", http.StatusFound).ServeHTTP, ReasonRedirect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := healthy(t)

@@ -88,33 +88,102 @@ func (b *backend) target(in *url.URL) *url.URL {
 }
 
 // backendConn counts what is written to a backend, which decides whether a
-// request may be sent again, and writes a body from its buffer in one call.
+// request may be sent again, and writes a head and its body in one call, the
+// body straight from its buffer.
 // It hides every other method of the connection, ReadFrom above all: splice(2)
 // does not work on a socket that the kernel splice has claimed.
 type backendConn struct {
 	net.Conn
 	written atomic.Int64
+
+	// The transport flushes a head before it hands over the body. The first Write
+	// after join is kept back until the body, or anything else, follows.
+	join bool
+	head []byte
 }
 
 // Write writes and counts. The count runs ahead of the write: a backend may
 // answer before Write returns, and must not be taken for one that got nothing.
 func (c *backendConn) Write(p []byte) (int, error) {
+	if c.join {
+		c.join = false
+		c.head = append(c.head[:0], p...)
+		return len(p), nil
+	}
+	if err := c.send(nil); err != nil {
+		return 0, err
+	}
 	c.written.Add(int64(len(p)))
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n - len(p)))
 	return n, err
 }
 
+// joined is the longest body that is copied behind its head.
+const joined = 8 << 10
+
+// send writes what was kept back, followed by a body: a short one in the same
+// call, a long one too where the connection can.
+func (c *backendConn) send(body []byte) error {
+	if len(c.head) == 0 {
+		return nil
+	}
+	var parts net.Buffers
+	if len(body) <= joined {
+		parts = net.Buffers{append(c.head, body...)}
+	} else {
+		parts = net.Buffers{c.head, body}
+	}
+	c.head = c.head[:0]
+	whole := int64(0)
+	for _, p := range parts {
+		whole += int64(len(p))
+	}
+	c.written.Add(whole)
+	n, err := writeBuffers(c.Conn, &parts)
+	c.written.Add(n - whole)
+	return err
+}
+
+// writeBuffers writes all parts, in one writev where the connection can. A type
+// that only embeds a *net.TCPConn must see each Write: net.Buffers, left to
+// itself, would find the embedded writev and go around it.
+func writeBuffers(c net.Conn, parts *net.Buffers) (int64, error) {
+	switch w := c.(type) {
+	case interface {
+		WriteBuffers(*net.Buffers) (int64, error)
+	}:
+		return w.WriteBuffers(parts)
+	case *net.TCPConn:
+		return parts.WriteTo(w)
+	}
+	return parts.WriteTo(writeOnly{c})
+}
+
 // ReadFrom is called by the transport with the request's body.
 func (c *backendConn) ReadFrom(r io.Reader) (int64, error) {
+	c.join = false
 	if l, ok := r.(*io.LimitedReader); ok {
 		if body, ok := l.R.(*bodyReader); ok {
-			n, err := body.writeTo(c, l.N)
+			n, err := body.writeTo(bodyWriter{c}, l.N)
 			l.N -= n
 			return n, err
 		}
 	}
 	return io.Copy(writeOnly{c}, r)
+}
+
+// bodyWriter writes a body behind the head that was kept back.
+type bodyWriter struct{ c *backendConn }
+
+func (w bodyWriter) Write(body []byte) (int, error) {
+	if len(w.c.head) == 0 {
+		return w.c.Write(body)
+	}
+	if err := w.c.send(body); err != nil {
+		return 0, err // the connection is lost: how much went out does not matter
+	}
+	return len(body), nil
 }
 
 // writeOnly hides ReadFrom from io.Copy.

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"mime"
@@ -35,15 +37,20 @@ type exchange struct {
 	length int64                  // of the body to send; -1 = chunked
 	stream *streamedBody          // not nil: the body is passed on as it comes
 
-	pin    PinRequest
-	pinned int
-	site   string // that is preferred; empty = none
+	pin      PinRequest
+	readable bool    // the Pinner reads body and answer
+	encoded  bool    // the client's body has a Content-Encoding
+	plain    *buffer // the same decoded, for the Pinner; nil when it is not encoded or cannot be decoded
+	edited   bool    // the body that is sent is not the client's
+	pinned   int
+	site     string // that is preferred; empty = none
 
 	ticket  decide.Ticket
 	decided decide.Decision
 	wrote   atomic.Int64 // instant at which the request was written; 0 = not yet
 
-	sum Summary
+	sum    Summary
+	served bool // serve has returned; if not, it panicked
 }
 
 // verdict is how a handler leaves its client.
@@ -71,8 +78,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.prompt = p.prompts.Get().(*key.Prompt)
 	defer x.finish()
-	x.sum.Abort = AbortHandler // unless serve returns
 	v := x.serve()
+	x.served = true
 	if v == broken {
 		panic(http.ErrAbortHandler)
 	}
@@ -81,8 +88,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // finish settles what is left, on every way out.
 func (x *exchange) finish() {
 	now := x.p.clock()
+	if !x.served {
+		x.sum.Abort = AbortHandler
+	}
 	x.ticket.Done(now)
 	x.dropBody()
+	x.dropPlain()
 	x.p.prompts.Put(x.prompt)
 	if wrote := decide.Instant(x.wrote.Load()); wrote > 0 {
 		x.sum.Route = wrote - x.ready
@@ -98,8 +109,15 @@ func (x *exchange) dropBody() {
 	}
 }
 
+// dropPlain lets go of the decoded body.
+func (x *exchange) dropPlain() {
+	if x.plain != nil {
+		x.plain.release()
+		x.plain = nil
+	}
+}
+
 func (x *exchange) serve() verdict {
-	x.sum.Abort = AbortNone
 	if why := x.admit(); why != RefusalNone {
 		return x.refuse(why, "")
 	}
@@ -135,16 +153,18 @@ func (x *exchange) admit() Refusal {
 }
 
 // read takes the body into memory where it says something about the way: on the
-// four prompt APIs, and wherever it is JSON, which may name a model. Any other
-// body is passed on as it comes.
+// four prompt APIs, where the Pinner reads it, and wherever it is JSON, which may
+// name a model. Any other body is passed on as it comes.
 func (x *exchange) read() (Refusal, error) {
+	x.pin = PinRequest{Method: x.r.Method, Path: x.r.URL.EscapedPath(), API: x.api}
+	x.readable = x.p.pinner.Readable(x.pin)
 	if x.r.Body == nil || x.r.Body == http.NoBody || x.r.ContentLength == 0 {
 		x.whole = true
 		x.readPrompt(nil)
 		return RefusalNone, nil
 	}
 	src := &timedBody{x: x, src: x.r.Body, begun: time.Now()}
-	if x.api == key.APIUnknown && !jsonBody(x.r.Header) {
+	if x.api == key.APIUnknown && !x.readable && !jsonBody(x.r.Header) {
 		if x.r.ContentLength > x.params.MaxBodyBytes {
 			return RefusalTooLarge, nil
 		}
@@ -166,11 +186,36 @@ func (x *exchange) read() (Refusal, error) {
 	if len(x.r.Trailer) > 0 {
 		x.length = -1 // only a chunked body has trailers
 	}
-	if encoded(x.r.Header) {
+	if x.encoded = encoded(x.r.Header); x.encoded {
 		x.readPrompt(nil)
 		x.prompt.Reason = key.ReasonEncoding
-	} else {
-		x.readPrompt(b.bytes())
+		if x.readable {
+			return x.decode(b)
+		}
+		return RefusalNone, nil
+	}
+	x.readPrompt(b.bytes())
+	return RefusalNone, nil
+}
+
+// decode reads a compressed body that may name stored ids. The client's bytes
+// are kept: they are sent as they came unless an id has to be replaced. What is
+// not gzip, or is broken, stays unread.
+func (x *exchange) decode(b *buffer) (Refusal, error) {
+	if v := x.r.Header["Content-Encoding"]; len(v) != 1 || !strings.EqualFold(v[0], "gzip") && !strings.EqualFold(v[0], "x-gzip") {
+		return RefusalNone, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(b.bytes()))
+	if err != nil {
+		return RefusalNone, nil
+	}
+	plain, err := x.p.bodies.fill(z, -1, x.params.MaxBodyBytes, x.params.BodyMemory)
+	switch {
+	case errors.Is(err, errTooLarge), errors.Is(err, errMemory):
+		return bodyRefusal(err), err
+	case err == nil:
+		x.plain = plain
+		x.readPrompt(plain.bytes())
 	}
 	return RefusalNone, nil
 }
@@ -222,28 +267,37 @@ func encoded(h http.Header) bool {
 
 // pinning asks the Pinner, and carries out what it says.
 func (x *exchange) pinning() (Refusal, string) {
-	x.pin = PinRequest{Method: x.r.Method, Path: x.r.URL.EscapedPath(), API: x.api, Prompt: x.prompt}
+	if !x.readable {
+		return RefusalNone, ""
+	}
 	b := x.body.Load()
-	if b != nil {
-		x.pin.Body = b.bytes()
+	read := b
+	if x.encoded {
+		read = x.plain
+	}
+	x.pin.Prompt, x.pin.Unread = x.prompt, b != nil && read == nil
+	if read != nil {
+		x.pin.Body = read.bytes()
 	}
 	a := x.p.pinner.Request(x.pin)
+	defer x.dropPlain()
+	defer func() { x.pin.Prompt, x.pin.Body = nil, nil }() // the buffers may go back to their pool
 	if a.Refuse != RefusalNone {
 		return a.Refuse, a.Detail
 	}
 	x.pinned, x.path, x.site = a.Slot, a.Path, a.Site
-	if len(a.Edits) > 0 && b != nil {
-		edited, err := x.p.bodies.edited(b, a.Edits, x.params.BodyMemory)
+	if len(a.Edits) > 0 && read != nil {
+		edited, err := x.p.bodies.edited(read, a.Edits, x.params.BodyMemory)
 		if err != nil {
 			return bodyRefusal(err), ""
 		}
 		x.body.Store(edited)
+		x.edited = true
 		b.release()
 		if x.length >= 0 {
 			x.length = int64(edited.n)
 		}
 	}
-	x.pin.Body = nil // the buffer may go back to its pool from here on
 	return RefusalNone, ""
 }
 

@@ -66,3 +66,58 @@ func TestBodyArrivesByteForByte(t *testing.T) {
 	}
 	g.idle()
 }
+
+// TestLargestBody: what max_body_bytes allows goes through whole.
+func TestLargestBody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("64 MB take seconds under the race detector")
+	}
+	g := newRig(t)
+	body := `{"messages":[{"role":"user","content":"` + strings.Repeat("x", 64<<20-43) + `"}]}`
+	if len(body) != 64<<20 {
+		t.Fatalf("%d bytes", len(body))
+	}
+	g.add("a", func(w http.ResponseWriter, r *http.Request) {
+		got, err := io.ReadAll(r.Body)
+		if err != nil || string(got) != body {
+			t.Errorf("%d bytes arrived, error %v", len(got), err)
+		}
+	})
+	if resp, _ := g.post("/v1/chat/completions", body); resp.StatusCode != 200 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if resp, _ := g.post("/v1/chat/completions", body+" "); resp.StatusCode != 413 {
+		t.Errorf("one byte more: status %d", resp.StatusCode)
+	}
+	g.idle()
+}
+
+// TestBodiesThatCannotBeReadAreForwarded: they are the engine's to judge, and
+// reach it byte for byte.
+func TestBodiesThatCannotBeReadAreForwarded(t *testing.T) {
+	g := newRig(t)
+	g.add("a", echo)
+	text := strings.Repeat("x", 1000)
+	for name, body := range map[string]string{
+		"empty object":      `{}`,
+		"truncated":         `{"messages":[{"role":"user","content":"` + text,
+		"deep":              strings.Repeat("[", 10000) + strings.Repeat("]", 10000),
+		"deep objects":      `{"messages":` + strings.Repeat(`{"a":`, 10000) + "1" + strings.Repeat("}", 10000) + "}",
+		"huge number":       `{"max_tokens":1e999999,"n":` + strings.Repeat("9", 5000) + `,"messages":[]}`,
+		"invalid UTF-8":     "{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\xfe" + text + "\"}]}",
+		"lone surrogate":    `{"messages":[{"role":"user","content":"\ud800` + text + `"}]}`,
+		"duplicate members": `{"model":"a","model":"b","messages":[],"messages":[{"role":"user","content":"` + text + `"}]}`,
+		"wrong types":       `{"model":7,"messages":{"role":[]},"prompt":true,"input":-1,"stream":"yes","max_tokens":[]}`,
+		"NUL bytes":         "\x00\x00\x00",
+		"BOM":               "\xef\xbb\xbf{}",
+		"just a string":     `"hello"`,
+	} {
+		for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/other"} {
+			resp, got := g.post(path, body)
+			if resp.StatusCode != 200 || got != "POST "+path+"\n"+body {
+				t.Errorf("%s, %s: status %d, %d bytes back", path, name, resp.StatusCode, len(got))
+			}
+		}
+	}
+	g.idle()
+}

@@ -38,6 +38,24 @@ func copyHeader(dst, src http.Header) {
 	}
 }
 
+// unreadable are the fields of a request that ask for an answer which cannot be
+// rewritten: encoded, or a part of one.
+var unreadable = []string{"Accept-Encoding", "Range", "If-Range"}
+
+// ofBytes are the fields that describe the very bytes of a body. They are wrong
+// once it has been changed.
+var ofBytes = []string{"Content-Md5", "Digest", "Content-Digest", "Repr-Digest"}
+
+// ofAnswer are those of an answer's head besides: its length is known only at
+// its end, its validator is of other bytes, and no part of it can be had.
+var ofAnswer = []string{"Content-Length", "Etag", "Accept-Ranges"}
+
+func dropFields(h http.Header, fields []string) {
+	for _, f := range fields {
+		delete(h, f)
+	}
+}
+
 // namedIn tells whether a comma-separated list names a field.
 func namedIn(lists []string, field string) bool {
 	for _, list := range lists {

@@ -10,14 +10,17 @@ import (
 // marks the ids in answers so that they come back here. Its methods may be
 // called concurrently.
 type Pinner interface {
-	// Request is asked once for each request, before a backend is chosen.
+	// Readable is asked first: does the request deal with stored objects, so that
+	// its body and its answer have to be read? If not, the Pinner hears no more
+	// of it. Only Method, Path and API of r are filled.
+	Readable(r PinRequest) bool
+	// Request is asked once, before a backend is chosen.
 	Request(r PinRequest) PinAnswer
 	// Response returns what rewrites the body of an answer, or nil when it holds
-	// nothing to rewrite. backend is the name of the backend that answers.
-	Response(backend string, r PinRequest, status int, header http.Header) Rewriter
-	// Readable tells whether the answer must come without a Content-Encoding,
-	// because Response will have to read it.
-	Readable(r PinRequest) bool
+	// nothing to rewrite, or why the answer must not be passed on. It is asked for
+	// HEAD as well: the head is then what GET's would be. backend is the name of
+	// the backend that answers.
+	Response(backend string, r PinRequest, status int, header http.Header) (Rewriter, Refusal)
 }
 
 // PinRequest is what a Pinner sees of a request.
@@ -25,8 +28,9 @@ type PinRequest struct {
 	Method string
 	Path   string // escaped, as the client spelled it
 	API    key.API
-	Prompt *key.Prompt // spans of the ids in Body; nil when the body was not read
-	Body   []byte      // must not be changed or kept; nil when the body is streamed
+	Prompt *key.Prompt // what was found in Body; only valid in Request
+	Body   []byte      // decoded; must not be changed or kept; nil when there is none or it is Unread
+	Unread bool        // there is a body, in an encoding that is not read here
 }
 
 // PinAnswer is what a Pinner says about a request. The zero value of Edits and
@@ -37,7 +41,7 @@ type PinAnswer struct {
 	Refuse Refusal // if not RefusalNone the request ends here
 	Detail string  // added to the refusal's message
 	Path   string  // escaped path to send instead; empty = as it came
-	Edits  []Edit  // replacements in the body, ascending and disjoint
+	Edits  []Edit  // replacements in Body, ascending and disjoint; it is then sent decoded
 }
 
 // Edit replaces a span of a body.
@@ -48,10 +52,20 @@ type Edit struct {
 
 // Rewriter changes a body that streams through. The pieces may be split anywhere.
 type Rewriter interface {
-	// Rewrite appends to dst what can be sent after p has come in.
-	Rewrite(dst, p []byte) []byte
+	// Append appends to dst what can be sent after p has come in.
+	Append(dst, p []byte) []byte
 	// Finish appends what was held back, at the end of the body.
 	Finish(dst []byte) []byte
+}
+
+// EventRewriter is what a Rewriter of event streams may implement as well: it
+// changes no byte of an event whose name ends in ".delta", so that such events
+// need not pass it.
+type EventRewriter interface {
+	Rewriter
+	// AtBoundary says whether what came in so far ends between two events, and
+	// all of it has come out.
+	AtBoundary() bool
 }
 
 // NoPin is the Pinner that binds nothing.
@@ -61,7 +75,9 @@ type NoPin struct{}
 func (NoPin) Request(PinRequest) PinAnswer { return PinAnswer{Slot: -1} }
 
 // Response rewrites nothing.
-func (NoPin) Response(string, PinRequest, int, http.Header) Rewriter { return nil }
+func (NoPin) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal) {
+	return nil, RefusalNone
+}
 
 // Readable is false.
 func (NoPin) Readable(PinRequest) bool { return false }

@@ -65,6 +65,8 @@ type Proxy struct {
 const (
 	// readBytes is the size of one read of a backend's answer.
 	readBytes = 32 << 10
+	// streamBytes is that of a stream until one read fills it.
+	streamBytes = 2 << 10
 	// maxRequestHead bounds a client's request head: 431 beyond it.
 	maxRequestHead = 128 << 10
 )

@@ -17,7 +17,15 @@ func (x *exchange) relay(a *attempt) verdict {
 	resp := a.resp
 	x.sum.Code = resp.StatusCode
 	x.judge(a)
-	rw := x.p.pinner.Response(a.backend.name, x.pin, resp.StatusCode, resp.Header)
+	var rw Rewriter
+	if x.readable {
+		var why Refusal
+		rw, why = x.p.pinner.Response(a.backend.name, x.pin, resp.StatusCode, resp.Header)
+		if why != RefusalNone {
+			x.p.log.Warn("answer cannot be passed on", "id", x.id, "backend", a.backend.name, "reason", why.String())
+			return x.refuse(why, "")
+		}
+	}
 	x.writeHead(a, rw != nil)
 	if resp.Body == http.NoBody || x.r.Method == http.MethodHead {
 		return answered
@@ -58,7 +66,8 @@ func (x *exchange) writeHead(a *attempt, rewritten bool) {
 		h["Content-Type"] = nil // or the server would guess one
 	}
 	if rewritten {
-		delete(h, "Content-Length") // the length is known only at the end
+		dropFields(h, ofBytes)
+		dropFields(h, ofAnswer)
 	}
 	if _, ok := h[requestIDHeader]; !ok {
 		h[requestIDHeader] = []string{x.id}
@@ -89,14 +98,17 @@ type copying struct {
 	x       *exchange
 	a       *attempt
 	body    io.Reader
-	buf     *[]byte
-	rw      Rewriter // nil: byte for byte
-	out     []byte   // what rw made; reused
-	flush   bool     // flush after every write
+	small   []byte      // what a stream is read with, as long as it comes in drops
+	buf     *[]byte     // of readBytes; nil while small will do
+	rw      Rewriter    // nil: byte for byte
+	between func() bool // whether rw stands between two events; nil: not asked
+	out     []byte      // what rw made; reused
+	flush   bool        // flush after every write
 	first   firstToken
 	token   bool         // the first token has been relayed
 	window  *usageWindow // nil: no usage to look for
 	spliced SplicedResponse
+	read    int64 // body bytes of the backend that were passed
 	sent    int64 // body bytes written to the client
 	idle    time.Duration
 	stop    func() bool // takes the wake-up of a blocked write away
@@ -108,9 +120,12 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 	c := &copying{
 		x: x, a: a, rw: rw,
 		body:  resp.Body,
-		buf:   x.p.reads.Get().(*[]byte),
 		flush: events || resp.ContentLength < 0,
 		idle:  x.params.Timeouts.Idle,
+	}
+	if c.flush {
+		// A stream waits most of its life, and there are thousands.
+		c.small = make([]byte, streamBytes)
 	}
 	plain := !encoded(resp.Header)
 	switch {
@@ -125,6 +140,9 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		c.window = x.p.windows.Get().(*usageWindow)
 		c.window.reset()
 	}
+	if er, ok := rw.(EventRewriter); ok && events {
+		c.between = er.AtBoundary
+	}
 	c.spliced = x.p.splicer.Begin(clientConn(x.r), a.conn, ResponseInfo{
 		Backend:        uint32(a.backend.slot),
 		ClientHTTP11:   x.r.ProtoAtLeast(1, 1),
@@ -132,7 +150,11 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		BackendChunked: chunked(resp),
 		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
 		Rewritten:      rw != nil,
+		Deltas:         c.between != nil,
 	})
+	if by, ok := c.spliced.(Redirecting); ok {
+		a.moving.Store(&movement{by: by})
+	}
 	// A client that has gone, or a drain that is over, ends a write that hangs.
 	c.stop = context.AfterFunc(x.r.Context(), func() { _ = x.rc.SetWriteDeadline(time.Unix(1, 0)) })
 	return c
@@ -141,7 +163,9 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 // release gives back what was borrowed.
 func (c *copying) release() {
 	c.stop()
-	c.x.p.reads.Put(c.buf)
+	if c.buf != nil {
+		c.x.p.reads.Put(c.buf)
+	}
 	if c.window != nil {
 		c.x.p.windows.Put(c.window)
 	}
@@ -158,10 +182,14 @@ func chunked(resp *http.Response) bool {
 // run copies until the body's end. Each read is written, and flushed where the
 // answer streams, before the next one.
 func (c *copying) run() verdict {
-	buf := *c.buf
+	buf := c.small
 	for {
+		if c.buf == nil && len(buf) == 0 {
+			c.buf = c.x.p.reads.Get().(*[]byte)
+			buf = *c.buf
+		}
 		if c.token && c.flush {
-			c.spliced.Flushed(c.sent)
+			c.offer()
 		}
 		if c.idle > 0 {
 			c.a.timer.Reset(c.idle)
@@ -173,6 +201,9 @@ func (c *copying) run() verdict {
 		}
 		switch {
 		case err == nil:
+			if c.buf == nil && n == len(buf) {
+				buf = nil // there is more where that came from
+			}
 		case errors.Is(err, io.EOF):
 			return c.end()
 		default:
@@ -181,15 +212,23 @@ func (c *copying) run() verdict {
 	}
 }
 
+// offer tells the Splicer what has been delivered, where the kernel may take over.
+func (c *copying) offer() {
+	if c.rw == nil || c.between != nil && c.between() {
+		c.spliced.Flushed(c.read)
+	}
+}
+
 // pass writes what was read. It returns false when the client is gone.
 func (c *copying) pass(p []byte) bool {
 	x := c.x
+	c.read += int64(len(p))
 	seen := !c.token && c.first.see(p)
 	if c.window != nil {
 		c.window.see(p)
 	}
 	if c.rw != nil {
-		c.out = c.rw.Rewrite(c.out[:0], p)
+		c.out = c.rw.Append(c.out[:0], p)
 		p = c.out
 	}
 	ok := c.write(p)
@@ -226,10 +265,9 @@ func (c *copying) end() verdict {
 		return x.clientGone()
 	}
 	if err := c.spliced.End(); err != nil {
-		x.p.log.Warn("spliced response is damaged: connections closed", "id", x.id, "backend", c.a.backend.name, "error", err)
+		x.p.log.Warn("spliced response is damaged: client reset", "id", x.id, "backend", c.a.backend.name, "error", err)
 		x.sum.Abort = AbortSplice
 		reset(clientConn(x.r))
-		_ = c.a.conn.Close() // may be closed already
 		return broken
 	}
 	if c.window != nil {

@@ -40,6 +40,8 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	resp    *http.Response
 	timer   *time.Timer // head timeout, then idle timeout; nil when there is neither
+	watch   sync.Mutex  // held while the timer's function runs
+	ended   bool        // guarded by watch
 
 	asked   bool         // the transport began to look for a connection
 	conn    net.Conn     // what Splicer.Begin is to see
@@ -48,6 +50,7 @@ type attempt struct {
 	before  int64 // bytes written to the connection before this request
 
 	headDone atomic.Bool
+	moving   atomic.Pointer[movement] // nil: nothing moves but what the copy loop reads
 
 	mu      sync.Mutex // guards the client's header against a late 1xx
 	settled bool       // RoundTrip has returned
@@ -57,8 +60,12 @@ type attempt struct {
 // first one. On success the attempt's response is the caller's to relay.
 func (x *exchange) send() (*attempt, failure) {
 	header := requestHeader(x.r, x.id)
-	if x.p.pinner.Readable(x.pin) {
-		delete(header, "Accept-Encoding")
+	if x.readable {
+		dropFields(header, unreadable)
+	}
+	if x.edited {
+		dropFields(header, ofBytes)
+		delete(header, "Content-Encoding") // it was edited, and is sent, decoded
 	}
 	req := decide.Request{
 		Model:  x.prompt.Model,
@@ -69,12 +76,12 @@ func (x *exchange) send() (*attempt, failure) {
 		Site:   x.site,
 		Pinned: x.pinned,
 	}
-	var last failure
+	var last failure // of the first choice; zero before it failed
 	for {
 		x.ticket, x.decided = x.p.router.Route(req, x.p.clock())
 		x.p.recorder.Decided(x.decided)
 		if x.decided.Slot < 0 {
-			if x.sum.Retry != RetryNone {
+			if last.retry != RetryNone {
 				return nil, last // nobody else is left to try
 			}
 			return nil, x.noBackend()
@@ -84,7 +91,7 @@ func (x *exchange) send() (*attempt, failure) {
 			return a, failure{}
 		}
 		x.ticket.Withdraw(x.p.clock())
-		if why.retry == RetryNone || x.sum.Retry != RetryNone {
+		if why.retry == RetryNone || last.retry != RetryNone {
 			return nil, why
 		}
 		x.sum.Retry, last = why.retry, why
@@ -137,7 +144,7 @@ func (x *exchange) try(header http.Header) (*attempt, failure) {
 	}
 	x.sum.Backend = b.name
 	a, why := x.attempt(b, header)
-	if why.retry == RetryStale && x.sum.Retry == RetryNone {
+	if why.retry == RetryStale {
 		x.sum.Retry = RetryStale
 		b.transport.CloseIdleConnections() // they are most likely closed as well
 		a, why = x.attempt(b, header)
@@ -157,6 +164,7 @@ func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
 	a.settled = true
 	a.mu.Unlock()
 	a.headDone.Store(true)
+	a.stopTimer() // what is left of the head's time is not the body's
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 		err = errors.New("the backend switched protocols without being asked")
@@ -174,18 +182,40 @@ func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
 // maxWait is a timer's time while it has nothing to watch.
 const maxWait = 1 << 62
 
-// expired is what the timer does.
+// movement watches what the kernel moves past the copy loop.
+type movement struct {
+	by   Redirecting
+	seen int64 // when the timer ran out last; only the timer's goroutine uses it
+}
+
+// expired is what the timer does. It holds watch, so that nothing of an attempt
+// that has ended is touched.
 func (a *attempt) expired() {
-	if a.headDone.Load() {
-		a.cancel(errIdle)
-	} else {
-		a.cancel(errHeadTimeout)
+	a.watch.Lock()
+	defer a.watch.Unlock()
+	if a.ended {
+		return
 	}
+	if !a.headDone.Load() {
+		a.cancel(errHeadTimeout)
+		return
+	}
+	if m := a.moving.Load(); m != nil {
+		if n := m.by.Redirected(); n != m.seen {
+			m.seen = n
+			a.timer.Reset(a.x.params.Timeouts.Idle)
+			return
+		}
+	}
+	a.cancel(errIdle)
 }
 
 func (a *attempt) stopTimer() {
 	if a.timer != nil {
 		a.timer.Stop()
+		a.watch.Lock()
+		a.ended = true
+		a.watch.Unlock()
 	}
 }
 
@@ -244,6 +274,8 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	a.reused = info.Reused
 	if a.counted != nil {
 		a.before = a.counted.written.Load()
+		// A body in memory follows the head at once, but not through TLS.
+		a.counted.join = info.Conn == net.Conn(a.counted) && a.x.length > 0 && a.x.stream == nil
 	}
 }
 

@@ -448,13 +448,16 @@ func (m marker) Request(r PinRequest) PinAnswer {
 	return a
 }
 func (m marker) Readable(PinRequest) bool { return true }
-func (m marker) Response(backend string, _ PinRequest, _ int, _ http.Header) Rewriter {
-	return upper(backend)
+func (m marker) Response(backend string, _ PinRequest, _ int, h http.Header) (Rewriter, Refusal) {
+	if h.Get("Content-Encoding") != "" {
+		return nil, RefusalPinEncoded
+	}
+	return upper(backend), RefusalNone
 }
 
 type upper string
 
-func (u upper) Rewrite(dst, p []byte) []byte {
+func (u upper) Append(dst, p []byte) []byte {
 	return append(dst, strings.ToUpper(string(p))...)
 }
 func (u upper) Finish(dst []byte) []byte { return append(dst, "-"+u...) }

@@ -3,6 +3,7 @@ package splice_test
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -99,9 +100,17 @@ func same(t testing.TB, got, want string) {
 	t.Fatalf("got %d bytes, want %d; they differ at %d", len(got), len(want), i)
 }
 
+// firstPause lets the first token arrive and the agent arm behind it, on a machine that
+// is busy otherwise too.
+func firstPause() { time.Sleep(50 * time.Millisecond) }
+
 // pause lets what was sent arrive, so that the next message is not under way when
 // the agent arms. The tests are right without it, and prove less.
-func pause() { time.Sleep(time.Millisecond) }
+func pause() { time.Sleep(*rest) }
+
+// An emulated machine needs longer: the tests that say how much is spliced assume
+// that the agent is done with a message before the next one comes.
+var rest = flag.Duration("rest", time.Millisecond, "how long a model server rests between two messages")
 
 // stream returns a script that streams n tokens, each its own chunk and send.
 func stream(name string, n, size int) script {
@@ -112,6 +121,9 @@ func stream(name string, n, size int) script {
 		for i := range n {
 			if !send(c, chunk(token(name, i, size))) {
 				return false
+			}
+			if i == 0 {
+				firstPause()
 			}
 			pause()
 		}

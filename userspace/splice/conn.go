@@ -24,16 +24,17 @@ func (l *listener) Accept() (net.Conn, error) {
 	if tcp == nil {
 		return c, nil
 	}
-	return &clientConn{TCPConn: tcp, raw: raw}, nil
+	return &clientConn{Conn: tcp, tcp: tcp, raw: raw}, nil
 }
 
 // A clientConn is a client's connection: a possible target. It counts what the
 // agent writes, because only the sum of that and of what the kernel writes can be
 // compared with the socket.
 type clientConn struct {
-	*net.TCPConn
-	raw     syscall.RawConn
-	written atomic.Int64
+	net.Conn // the interface: what it lacks is not promoted, see backendConn
+	tcp      *net.TCPConn
+	raw      syscall.RawConn
+	written  atomic.Int64
 
 	// Of the response under way; one at a time, so no lock.
 	member     bool // in the map of targets, with a forced send buffer
@@ -43,15 +44,25 @@ type clientConn struct {
 }
 
 func (c *clientConn) Write(p []byte) (int, error) {
-	n, err := c.TCPConn.Write(p)
+	n, err := c.tcp.Write(p)
 	c.written.Add(int64(n))
 	return n, err
 }
 
+// SyscallConn gives access to the socket.
+func (c *clientConn) SyscallConn() (syscall.RawConn, error) { return c.tcp.SyscallConn() }
+
+// CloseWrite is what net/http ends a connection with whose request it did not
+// read, so that the client can still read the answer.
+func (c *clientConn) CloseWrite() error { return c.tcp.CloseWrite() }
+
+// SetLinger is what the proxy resets a connection with whose answer broke off.
+func (c *clientConn) SetLinger(sec int) error { return c.tcp.SetLinger(sec) }
+
 // ReadFrom keeps the way open for sendfile and splice: the socket has no verdict
 // program of its own, so both are safe.
 func (c *clientConn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.TCPConn.ReadFrom(r)
+	n, err := c.tcp.ReadFrom(r)
 	c.written.Add(n)
 	return n, err
 }
@@ -97,50 +108,65 @@ func (c *clientConn) idle(unread int) (bool, error) {
 	return ok, err
 }
 
-// intact compares the socket with what was written to it.
-func (c *clientConn) intact() (bool, error) {
+// intact compares the socket with what was written to it. gone: the client has left,
+// nothing can be compared.
+func (c *clientConn) intact() (ok, gone bool) {
 	var pos uint64
 	err := control(c.raw, func(fd int) error {
 		var err error
 		pos, err = position(fd)
 		return err
 	})
-	return pos == c.base+uint64(c.written.Load())+c.redirected, err
+	if errors.Is(err, errDead) || errors.Is(err, net.ErrClosed) {
+		return false, true
+	}
+	return err == nil && pos == c.base+uint64(c.written.Load())+c.redirected, false
 }
 
 // cut makes the client see a reset, whatever else is queued. The connection is
 // dead afterwards; its owner still has to close it.
 func (c *clientConn) cut() {
-	_ = c.SetLinger(0)
-	_ = c.TCPConn.Close()
+	_ = c.tcp.SetLinger(0)
+	_ = c.Close()
 }
 
 // A backendConn is a connection to a backend that was announced. It follows the
 // framing of what it hands up.
+//
+// It embeds the interface and not the TCPConn: an embedded TCPConn would promote
+// its unexported methods too, by which net.Buffers writes past Write.
 type backendConn struct {
-	*net.TCPConn
+	net.Conn
+	tcp *net.TCPConn
 	raw syscall.RawConn
 	set *maps.Set
 	key bpf.ConnKey
 
-	mu     sync.Mutex
-	read   uint32 // bytes handed up, mod 2^32: the server's position
-	fresh  bool   // bytes came since the last write
-	over   bool   // the server's side has ended: no message can follow
-	frame  framer
-	closed bool
-	known  bool     // last holds something
-	last   bpf.Flow // as of Close
+	mu       sync.Mutex
+	read     uint32 // bytes handed up, mod 2^32: the server's position
+	fresh    bool   // bytes came since the last write
+	over     bool   // the server's side has ended: no message can follow
+	exchange uint64 // number of the request and response under way
+	frame    framer
+	armed    *Response // has an arm of which the outcome is not known yet
 }
 
 func (b *backendConn) Read(p []byte) (int, error) {
-	n, err := b.TCPConn.Read(p)
+	n, err := b.tcp.Read(p)
 	b.mu.Lock()
 	b.read += uint32(n)
 	b.fresh = b.fresh || n > 0
 	b.frame.feed(p[:n])
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
 		b.over = true
+	}
+	if n > 0 && b.armed != nil {
+		// Bytes came: the last arm has been taken and its splice is over, or it
+		// never will be. Now is the time for the numbers: when the body has been
+		// read to its end the transport may give the connection to another
+		// request before the copy loop comes to end this one.
+		f, ok, err := b.set.Flow(b.key)
+		b.settle(f, ok && err == nil)
 	}
 	b.mu.Unlock()
 	return n, err
@@ -151,12 +177,21 @@ func (b *backendConn) Read(p []byte) (int, error) {
 // written to its end: then the framer finds no head and is lost.)
 func (b *backendConn) Write(p []byte) (int, error) {
 	b.begin()
-	return b.TCPConn.Write(p)
+	return b.tcp.Write(p)
+}
+
+// SyscallConn gives access to the socket.
+func (b *backendConn) SyscallConn() (syscall.RawConn, error) { return b.tcp.SyscallConn() }
+
+// WriteBuffers is Write of several buffers in one call.
+func (b *backendConn) WriteBuffers(v *net.Buffers) (int64, error) {
+	b.begin()
+	return v.WriteTo(b.tcp)
 }
 
 func (b *backendConn) ReadFrom(r io.Reader) (int64, error) {
 	b.begin()
-	return b.TCPConn.ReadFrom(r)
+	return b.tcp.ReadFrom(r)
 }
 
 // WriteTo hides the one of TCPConn: every byte must be seen by Read.
@@ -168,6 +203,7 @@ func (b *backendConn) begin() {
 	b.mu.Lock()
 	if b.fresh {
 		b.fresh = false
+		b.exchange++
 		b.frame.reset()
 	}
 	b.mu.Unlock()
@@ -177,21 +213,30 @@ func (b *backendConn) begin() {
 // open nobody else can have a flow of this name.
 func (b *backendConn) Close() error {
 	b.mu.Lock()
-	if !b.closed {
-		b.closed = true
-		b.last, b.known, _ = b.set.Forget(b.key)
+	f, ok, err := b.set.Forget(b.key) // none there after a first Close
+	if b.armed != nil {
+		// The transport may close between a Read of the last bytes and here.
+		b.settle(f, ok && err == nil)
 	}
 	b.mu.Unlock()
-	return b.TCPConn.Close()
+	return b.tcp.Close()
 }
 
-// flow returns the connection's numbers, those kept by Close when it is closed.
-func (b *backendConn) flow() (bpf.Flow, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return b.last, b.known
+// settle gives the armed response its numbers; b.mu is held.
+func (b *backendConn) settle(f bpf.Flow, ok bool) {
+	if ok {
+		b.armed.settle(f)
 	}
-	f, ok, err := b.set.Flow(b.key)
-	return f, ok && err == nil
+	b.armed = nil
+}
+
+// closeIf closes the connection while it still belongs to an exchange: afterwards it
+// may be another request's.
+func (b *backendConn) closeIf(exchange uint64) {
+	b.mu.Lock()
+	ours := b.exchange == exchange
+	b.mu.Unlock()
+	if ours {
+		_ = b.Close()
+	}
 }

@@ -20,6 +20,9 @@ func until(name string, gone chan<- int) script {
 		i := 0
 		for ok := send(c, head); ok; i++ {
 			ok = send(c, chunk(token(name, i, 100)))
+			if i == 0 {
+				firstPause()
+			}
 			pause()
 		}
 		gone <- i
@@ -112,6 +115,9 @@ func TestEngineDies(t *testing.T) {
 				ok := send(c, head)
 				for i := range 30 {
 					ok = ok && send(c, chunk(token("s", i, 100)))
+					if i == 0 {
+						firstPause()
+					}
 					pause()
 				}
 				die(c.(*net.TCPConn))
@@ -161,6 +167,9 @@ func TestConnectionClose(t *testing.T) {
 		ok := send(c, closing)
 		for i := range 20 {
 			ok = ok && send(c, chunk(token("s", i, 100)))
+			if i == 0 {
+				firstPause()
+			}
 			pause()
 		}
 		return ok && send(c, last) && false
@@ -183,6 +192,9 @@ func TestBrokenFramingCutsTheClient(t *testing.T) {
 		ok := send(c, head)
 		for i := range 20 {
 			ok = ok && send(c, chunk(token("s", i, 100)))
+			if i == 0 {
+				firstPause()
+			}
 			pause()
 		}
 		return ok && send(c, "this is not a chunk\r\n", chunk("behind"), last)

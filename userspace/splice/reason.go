@@ -10,11 +10,12 @@ const (
 	Off                           // splicing is off, or could not be started
 	ClientTLS                     // the listener terminates TLS
 	ClientProtocol                // HTTP/2, HTTP/1.0, or a connection that is not plain TCP
-	Rewritten                     // the body holds ids that must be rewritten
+	Rewritten                     // the body holds ids that must be rewritten, and no message was free of them
 	BackendFraming                // the backend's body is not chunked
 	ClientFraming                 // the client's body is not chunked
 	Unclaimed                     // the server's socket is remote or could not be taken
 	ClientGone                    // the client's socket cannot be a target any more
+	ClientBusy                    // another owner of sockmaps holds the client's socket
 	SendBuffer                    // the client's send buffer could not be forced
 	TableFull                     // a map of the kernel refused the entry
 	Untracked                     // the backend's bytes could not be followed
@@ -33,6 +34,7 @@ var reasonNames = [reasonCount]string{
 	ClientFraming:   "client_framing",
 	Unclaimed:       "unclaimed",
 	ClientGone:      "client_gone",
+	ClientBusy:      "client_busy",
 	SendBuffer:      "send_buffer",
 	TableFull:       "table_full",
 	Untracked:       "untracked",

@@ -25,7 +25,7 @@ func TestClientsThatAreNotSpliced(t *testing.T) {
 
 	t.Run("HTTP/1.0", func(t *testing.T) {
 		p := r.dial(t)
-		fmt.Fprintf(p, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", e.addr)
+		_, _ = fmt.Fprintf(p, "GET / HTTP/1.0\r\nHost: %s\r\n\r\n", e.addr)
 		same(t, p.answer(t), want)
 		if n := r.ended(splice.Ended, splice.ClientProtocol); n != 1 {
 			t.Errorf("%d counted, want 1", n)
@@ -154,12 +154,12 @@ func TestUnclaimedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(dir)
+	t.Cleanup(func() { _ = os.Remove(dir) })
 	d, err := datapath.Open(datapath.Options{Cgroup: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	t.Cleanup(func() { _ = d.Close() }) // after the rig's connections
 	r := newRigWith(t, d.Maps(), splice.Default())
 	e := newEngine(t, stream("s", 10, 80))
 	p := r.dial(t)

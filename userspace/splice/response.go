@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/maps"
 )
 
 // ResponseInfo is what the proxy knows of a response.
@@ -17,6 +18,10 @@ type ResponseInfo struct {
 	BackendChunked bool
 	ClientChunked  bool
 	Rewritten      bool // bytes of the body may have to change
+	// Deltas: of a body that is Rewritten no byte of an event whose name ends in
+	// ".delta" changes, and Flushed is only called between two events. Then the
+	// kernel may take messages that are one such event.
+	Deltas bool
 }
 
 // Response is one response on its way. Its methods are called by the goroutine of
@@ -26,15 +31,22 @@ type Response struct {
 	c *clientConn
 	b *backendConn
 
-	why     Reason // Spliced: may be armed
-	ended   bool
-	armed   bool // at least once
-	at      uint32
-	skip    int // flushes to let pass before the next arm
-	barren  int
-	taken   uint64 // arms taken before the last arm
-	chunks  uint64 // chunks redirected before the last arm
-	started uint64 // bytes redirected on the connection before this response
+	why      Reason // Spliced: may be armed
+	ended    bool
+	armed    bool   // at least once
+	at       uint32 // position of the last arm
+	exchange uint64 // of the backend's connection
+	mode     bpf.ArmMode
+	skip     int // flushes to let pass before the next arm
+	barren   int // arms in a row that gained nothing
+	first    bpf.Flow
+
+	// Guarded by b.mu. Of the flow when bytes came behind the last arm; first
+	// before that.
+	last    bpf.Flow
+	settled bool // last is later than the last arm
+	took    bool // the last arm was taken
+	gained  bool // and chunks were redirected
 }
 
 // Begin begins a response: its head was read from the backend. It never returns
@@ -54,12 +66,15 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 		return ClientTLS
 	case !info.ClientHTTP11:
 		return ClientProtocol
-	case info.Rewritten:
+	case info.Rewritten && !info.Deltas:
 		return Rewritten
 	case !info.BackendChunked:
 		return BackendFraming
 	case !info.ClientChunked:
 		return ClientFraming
+	}
+	if info.Rewritten {
+		r.mode = bpf.ArmDeltas
 	}
 	var ok bool
 	if r.c, ok = client.(*clientConn); !ok {
@@ -68,16 +83,20 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 	if r.b, ok = backend.(*backendConn); !ok {
 		return Unclaimed
 	}
-	f, ok := r.b.flow()
-	if !ok || f.State != bpf.FlowPassing {
+	f, ok, err := r.s.set.Flow(r.b.key)
+	if err != nil || !ok || f.State != bpf.FlowPassing {
 		return Unclaimed
 	}
-	r.started, r.chunks, r.taken = f.Redirected, f.Chunks, f.Arms
+	r.first, r.last = f, f
+	r.b.mu.Lock()
+	r.exchange = r.b.exchange
+	r.b.mu.Unlock()
 	return Spliced
 }
 
-// Flushed says that body bytes of the decoded body, all that the copy loop has
-// read, have been written and flushed to the client. Call it after the first token
+// Flushed says that the first body bytes of the decoded body, all that the copy
+// loop has read, have reached the client: written as they were or as what they were
+// rewritten to, nothing held back, and flushed. Call it after the first token
 // and then before each read that may block; it may arm the kernel.
 func (r *Response) Flushed(body int64) {
 	if r.why != Spliced || r.ended {
@@ -116,6 +135,20 @@ func (r *Response) Flushed(body int64) {
 	}
 }
 
+// Redirected returns the bytes that the kernel has carried of this response so
+// far: how a copy loop that waits can tell a silent server from a spliced one. Any
+// goroutine may call it.
+func (r *Response) Redirected() int64 {
+	if r.b == nil {
+		return 0
+	}
+	f, ok, err := r.s.set.Flow(r.b.key)
+	if err != nil || !ok {
+		return 0
+	}
+	return int64(f.Redirected - r.first.Redirected)
+}
+
 // fail ends the arming of this response. A response that was armed before stays
 // what it is: its splice is over, and its end is checked as ever.
 func (r *Response) fail(why Reason) {
@@ -126,55 +159,68 @@ func (r *Response) fail(why Reason) {
 	r.why = why
 }
 
-// fruitful looks at what became of the last arm. A server whose messages are never
-// whole chunks is asked less and less often; one that is merely fast, so that bytes
-// are always under way, a little less often.
+// fruitful looks at what became of the last arm. One that came too late, because
+// bytes were under way already, is tried again: that costs less than one copied
+// chunk. A server that takes arms and sends no whole chunks is asked less and less
+// often.
 func (r *Response) fruitful() bool {
-	f, ok := r.b.flow()
-	if !ok {
-		r.fail(Unclaimed)
+	r.b.mu.Lock()
+	settled, took, gained := r.settled, r.took, r.gained
+	r.b.mu.Unlock()
+	if !settled {
+		r.fail(Unclaimed) // the flow is gone
 		return false
 	}
-	took, gained := f.Arms != r.taken, f.Chunks != r.chunks
-	r.taken, r.chunks = f.Arms, f.Chunks
-	if gained {
+	if gained || !took {
 		r.barren = 0
 		return true
 	}
-	const patience, missed, taken = 2, 3, 8
+	const most = 8
+	patience := 2
+	if r.mode == bpf.ArmDeltas {
+		patience = 6 // so many other events lie between the deltas of two items
+	}
 	r.barren++
 	if r.barren <= patience {
 		return true
-	}
-	most := missed
-	if took {
-		most = taken
 	}
 	r.skip = 1<<min(r.barren-patience, most) - 1
 	return false
 }
 
 func (r *Response) arm(read uint32) {
-	f, ok := r.b.flow()
-	if !ok {
-		r.fail(Unclaimed)
-		return
-	}
-	r.taken, r.chunks = f.Arms, f.Chunks
+	r.b.mu.Lock()
+	r.b.armed = r
+	r.settled = false
+	r.b.mu.Unlock()
 	err := r.s.set.Arm(r.b.key, bpf.Arm{
-		ServerCookie: f.ServerCookie, ClientCookie: r.c.cookie,
-		Position: read, Credit: r.s.p.Credit,
+		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie,
+		Position: read, Credit: r.s.p.Credit, Mode: r.mode,
 	})
 	if err != nil {
+		r.b.mu.Lock()
+		r.b.armed, r.settled = nil, true
+		r.b.mu.Unlock()
 		r.fail(TableFull)
 		return
 	}
 	r.armed, r.at = true, read
 }
 
+// settle takes the flow as it is when bytes have come behind the last arm: until the
+// next one nothing of it changes. An arm that was not taken is withdrawn. b.mu is
+// held.
+func (r *Response) settle(f bpf.Flow) {
+	r.took, r.gained = f.Arms != r.last.Arms, f.Chunks != r.last.Chunks
+	r.last = f
+	r.settled = r.took || r.s.set.Disarm(r.b.key) == nil
+}
+
 // End says that the body was read to its end. It compares what the client's socket
-// was given with what it should have been given. nil: finish the response as
-// usual. ErrDamaged: stop, write no terminator.
+// was given with what it should have been given. nil: finish the response as usual
+// (where the client has left meanwhile that fails as ever). ErrDamaged: stop, write
+// no terminator. By now the backend's connection may serve another request: it is
+// not the caller's to close.
 func (r *Response) End() error {
 	if r.ended {
 		return nil
@@ -187,18 +233,25 @@ func (r *Response) End() error {
 		r.count(Ended)
 		return nil
 	}
-	f, ok := r.b.flow()
-	if ok && f.Arms == r.taken {
-		// The last arm was not taken, and must not be in another response.
-		ok = r.s.set.Disarm(r.b.key) == nil
-	}
-	redirected := f.Redirected - r.started
+	r.b.mu.Lock()
+	ok, redirected := r.settled, r.last.Redirected-r.first.Redirected
+	judged := r.last.Arms != r.first.Arms
+	r.b.mu.Unlock()
 	if redirected == 0 {
 		r.why = NeverRedirected
+		if judged && r.mode == bpf.ArmDeltas {
+			r.why = Rewritten
+		}
 	}
 	r.c.redirected += redirected
 	if ok {
-		ok, _ = r.c.intact()
+		var gone bool
+		if ok, gone = r.c.intact(); gone {
+			// The kernel counts what it could not deliver any more.
+			r.why = Spliced
+			r.count(Aborted)
+			return nil
+		}
 	}
 	if !ok {
 		r.why = Spliced
@@ -221,10 +274,10 @@ func (r *Response) Abort() {
 	r.ended = true
 	if r.armed {
 		r.b.mu.Lock()
-		over := r.b.over
+		over := r.b.over && r.b.exchange == r.exchange
 		r.b.mu.Unlock()
 		if over {
-			_ = r.b.Close()
+			r.b.closeIf(r.exchange)
 		} else {
 			r.cut()
 		}
@@ -235,7 +288,7 @@ func (r *Response) Abort() {
 }
 
 func (r *Response) cut() {
-	_ = r.b.Close()
+	r.b.closeIf(r.exchange)
 	r.c.cut()
 }
 
@@ -250,6 +303,8 @@ func joinReason(err error) Reason {
 		return Spliced
 	case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOMEM):
 		return TableFull
+	case errors.Is(err, maps.ErrBusy):
+		return ClientBusy
 	}
 	return ClientGone
 }

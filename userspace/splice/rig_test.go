@@ -17,6 +17,7 @@ import (
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/userspace/pin"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -54,10 +55,12 @@ type rig struct {
 	srv  *http.Server
 	tr   *http.Transport
 
-	mu       sync.Mutex
-	backends map[string]string // Host header -> address
+	mu     sync.Mutex
+	client net.Conn // the last one that came
 
-	unspliced bool // the same loop, never armed
+	dialVia   func(dial func() error) error // runs the dial elsewhere; nil: here
+	unspliced bool                          // the same loop, never armed
+	stamp     string                        // tags the ids of each answer; empty: byte for byte
 }
 
 func newRig(t testing.TB) *rig {
@@ -66,15 +69,22 @@ func newRig(t testing.TB) *rig {
 
 func newRigWith(t testing.TB, set *maps.Set, p splice.Params) *rig {
 	t.Helper()
-	r := &rig{t: t, set: set, s: splice.New(set, p), backends: make(map[string]string)}
+	r := &rig{t: t, set: set, s: splice.New(set, p)}
 	if set != nil {
 		if err := set.PutBackend(0, maps.Backend{Name: "engine", Admitted: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.tr = &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return r.s.DialBackend(ctx, network, addr, 0)
+		DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
+			dial := func() error {
+				c, err = r.s.DialBackend(ctx, network, addr, 0)
+				return err
+			}
+			if r.dialVia != nil {
+				return c, r.dialVia(dial)
+			}
+			return c, dial()
 		},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 10000,
@@ -93,6 +103,9 @@ func (r *rig) listen(network, addr string) string {
 	srv := &http.Server{
 		Handler: r,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			r.mu.Lock()
+			r.client = c
+			r.mu.Unlock()
 			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
@@ -118,15 +131,9 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) { backend = i.Conn },
 	})
-	r.mu.Lock()
-	host := r.backends[req.Host]
-	r.mu.Unlock()
-	if host == "" {
-		host = req.Host
-	}
 	out := req.Clone(ctx)
 	out.RequestURI = ""
-	out.URL.Scheme, out.URL.Host = "http", host
+	out.URL.Scheme, out.URL.Host = "http", req.Host
 	resp, err := r.tr.RoundTrip(out)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
@@ -147,17 +154,25 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		ClientTLS:      req.TLS != nil,
 		BackendChunked: len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked",
 		ClientChunked:  req.ProtoAtLeast(1, 1) && resp.ContentLength < 0,
-		Rewritten:      r.unspliced,
+		Rewritten:      r.unspliced || r.stamp != "",
+		Deltas:         !r.unspliced,
 	})
+	form := pin.FormNone
+	if r.stamp != "" {
+		form = pin.FormSSE
+	}
+	rw := pin.NewRewriter(r.stamp, form)
+	var tagged []byte
 	buf := make([]byte, 32<<10)
-	var sent int64
+	var read int64
 	for {
-		if sent > 0 {
-			sr.Flushed(sent)
+		if read > 0 && (r.stamp == "" || rw.AtBoundary()) {
+			sr.Flushed(read)
 		}
 		n, err := resp.Body.Read(buf)
 		if n > 0 {
-			_, werr := w.Write(buf[:n])
+			tagged = rw.Append(tagged[:0], buf[:n])
+			_, werr := w.Write(tagged)
 			if werr == nil {
 				werr = rc.Flush()
 			}
@@ -165,7 +180,7 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				sr.Abort()
 				panic(http.ErrAbortHandler)
 			}
-			sent += int64(n)
+			read += int64(n)
 		}
 		if errors.Is(err, io.EOF) {
 			if sr.End() != nil {

@@ -112,7 +112,7 @@ func (l *loop) pair(ctx context.Context, wrap func(net.Listener) net.Listener,
 	if err != nil {
 		return nil, nil, err
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }() // what it accepted stays
 	if err := ln.(*net.TCPListener).SetDeadline(l.deadline); err != nil {
 		return nil, nil, err
 	}

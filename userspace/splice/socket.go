@@ -1,11 +1,11 @@
 package splice
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,25 +58,24 @@ const (
 	memWords      = 9
 )
 
-func memInfo(fd int) ([memWords]uint32, error) {
-	var info [memWords]uint32
-	// The string form is the one that takes any length; it may lose a zero byte at
-	// the end, which the padding gives back.
-	s, err := unix.GetsockoptString(fd, unix.SOL_SOCKET, unix.SO_MEMINFO)
-	if err != nil {
-		return info, fmt.Errorf("read SO_MEMINFO: %w", err)
-	}
-	var b [memWords * 4]byte
-	copy(b[:], s)
-	for i := range info {
-		info[i] = binary.NativeEndian.Uint32(b[i*4:])
+func memInfo(fd int) (info [memWords]uint32, err error) {
+	// x/sys has no form of getsockopt for an array of numbers.
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return info, fmt.Errorf("read SO_MEMINFO: %w", errno)
 	}
 	return info, nil
 }
 
+// errDead says that the peer has reset the connection, or let it time out.
+var errDead = errors.New("connection is dead")
+
 // position returns where the socket's write queue ends: bytes ever written, by
 // whomever, plus a constant. The two numbers that it is made of are read one after
-// the other, so it reads until no acknowledgement came between.
+// the other, so it reads until no acknowledgement came between. A dead connection
+// takes no more bytes, and is errDead.
 func position(fd int) (uint64, error) {
 	for range 100 {
 		before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -91,12 +90,18 @@ func position(fd int) (uint64, error) {
 		if err != nil {
 			return 0, fmt.Errorf("read TCP_INFO: %w", err)
 		}
+		if after.State == tcpClose {
+			return 0, errDead
+		}
 		if before.Bytes_acked == after.Bytes_acked {
 			return after.Bytes_acked + uint64(q), nil
 		}
 	}
 	return 0, errMoving
 }
+
+// tcpClose is TCP_CLOSE of linux/tcp_states.h.
+const tcpClose = 7
 
 // forceSendBuffer makes the send buffer at least size bytes, past the system's
 // limit (CAP_NET_ADMIN).

@@ -30,15 +30,16 @@ var ErrDamaged = errors.New("spliced stream is damaged")
 // Params are the limits of a splice. Default returns good ones.
 type Params struct {
 	// Credit is how many bytes an arm lets pass before the agent is asked again;
-	// a message is charged 512 bytes more than it has. It bounds what a client
+	// a message is charged 256 bytes more than it has. It bounds what a client
 	// that does not read can cost.
 	Credit uint32
 	// SendBuffer is forced onto clients' sockets, bytes as given to SO_SNDBUFFORCE
-	// (the kernel doubles it). It must hold Unread and Credit with all overhead, or
-	// a model server sees EAGAIN from a socket that is not its own.
+	// (the kernel doubles it). It must hold what is unread and a credit of the
+	// smallest messages with all overhead, or a model server sees EAGAIN from a
+	// socket that is not its own: at least four times Credit.
 	SendBuffer int
 	// Unread is how many bytes the client may have left unacknowledged for the
-	// kernel to be armed.
+	// kernel to be armed; nor may they hold a quarter of the send buffer.
 	Unread int
 	// ConnectTimeout bounds a dial, 0 leaves it to the context.
 	ConnectTimeout time.Duration
@@ -58,8 +59,8 @@ func (p Params) Validate() error {
 		return fmt.Errorf("unread %d: negative", p.Unread)
 	case p.SendBuffer > 1<<28:
 		return fmt.Errorf("send buffer %d: over 256 MiB", p.SendBuffer)
-	case p.SendBuffer < int(p.Credit)*2+p.Unread:
-		return fmt.Errorf("send buffer %d: must be at least twice the credit %d plus unread %d", p.SendBuffer, p.Credit, p.Unread)
+	case p.SendBuffer/4 < int(p.Credit):
+		return fmt.Errorf("send buffer %d: must be at least four times the credit %d", p.SendBuffer, p.Credit)
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func (s *Splicer) DialBackend(ctx context.Context, network, addr string, backend
 	if !ok {
 		return c, nil
 	}
-	return &backendConn{TCPConn: tcp, raw: raw, set: s.set, key: key}, nil
+	return &backendConn{Conn: tcp, tcp: tcp, raw: raw, set: s.set, key: key}, nil
 }
 
 // keyOf returns the kernel's name of a connection that this agent dialled.

@@ -86,7 +86,7 @@ func (p *Peer) Usage() (usage.Usage, bool, error) {
 	}
 	select {
 	case <-p.proc.done:
-		return usage.Usage{}, true, fmt.Errorf("%s ended: %v: %s", p.Name, p.proc.err, p.proc.said())
+		return usage.Usage{}, true, fmt.Errorf("%s ended (%s): %s", p.Name, p.proc.cmd.ProcessState, p.proc.said())
 	default:
 	}
 	u, err := usage.OfTree(p.proc.pid())

@@ -19,8 +19,7 @@ import (
 type process struct {
 	cmd  *exec.Cmd
 	log  string        // file with what it printed
-	done chan struct{} // closed when the command has ended
-	err  error         // how; read after done
+	done chan struct{} // closed when the command has ended; then cmd.ProcessState says how
 }
 
 // launch starts argv in dir and writes what it prints to log.
@@ -40,7 +39,7 @@ func launch(argv []string, dir, log string) (*process, error) {
 	}
 	p := &process{cmd: cmd, log: log, done: make(chan struct{})}
 	go func() {
-		p.err = cmd.Wait()
+		_ = cmd.Wait() // ProcessState says more
 		close(p.done)
 	}()
 	return p, nil
@@ -49,7 +48,7 @@ func launch(argv []string, dir, log string) (*process, error) {
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // patience is how long a command may take to end in order.
-const patience = 5 * time.Second
+const patience = 3 * time.Second
 
 // stop ends the whole group, in order when it obeys, and waits until nothing of it lives.
 func (p *process) stop() error {
@@ -78,12 +77,12 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended (%v): %s", filepath.Base(p.cmd.Path), p.err, p.said())
+			return fmt.Errorf("%s ended (%s): %s", filepath.Base(p.cmd.Path), p.cmd.ProcessState, p.said())
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return ctx.Err()
 			}
-			return fmt.Errorf("%s did not get ready: %v; it said: %s", filepath.Base(p.cmd.Path), last, p.said())
+			return fmt.Errorf("%s did not get ready: %s; it said: %s", filepath.Base(p.cmd.Path), last.Error(), p.said())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

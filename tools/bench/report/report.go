@@ -73,6 +73,7 @@ type Host struct {
 
 // Settings is what was asked for.
 type Settings struct {
+	API           string  `json:"api"` // of the streams: chat or responses
 	Streams       int     `json:"streams"`
 	Rate          float64 `json:"chunks_per_second"` // of one stream
 	Tokens        int     `json:"tokens"`            // of one response
@@ -127,7 +128,7 @@ type StreamRound struct {
 	Preemptions Value `json:"preemptions_per_response"` // involuntary ones
 	RSS         Value `json:"router_rss_bytes"`
 
-	Spliced          Value              `json:"spliced_share"` // of the bytes after each response's first token
+	Spliced          Value              `json:"spliced_share"` // of the bytes after each response's first chunk
 	SplicedResponses map[string]float64 `json:"splice_responses,omitempty"`
 
 	AllChunks    int           `json:"all_chunks"`    // with those before and after the window

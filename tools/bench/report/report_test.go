@@ -33,7 +33,7 @@ func sample() *Report {
 	}
 	r := &Report{
 		Host:     Host{Kernel: "6.18.0", CPUs: 2, Go: "go1.26"},
-		Settings: Settings{Streams: 200, Rate: 50, Tokens: 300, ChunkBytes: 220, Pattern: "batch", Rounds: 3, Seconds: 5, Concurrency: 200, BodyBytes: 220000, TTFTStreams: 20, IdleStreams: 1000, ServerThreads: 1},
+		Settings: Settings{API: "chat", Streams: 200, Rate: 50, Tokens: 300, ChunkBytes: 220, Pattern: "batch", Rounds: 3, Seconds: 5, Concurrency: 200, BodyBytes: 220000, TTFTStreams: 20, IdleStreams: 1000, ServerThreads: 1},
 		Paths: []Path{
 			{
 				Name: "direct", Streams: []StreamRound{round(1000, Value{}, Value{}), round(1100, Value{}, Value{}), round(9000, Value{}, Value{})},
@@ -88,6 +88,9 @@ func TestTableOfOnePhaseWithFaults(t *testing.T) {
 	}
 	r.Paths = r.Paths[:2]
 	r.Paths[1].Streams[1].Faults = stream.Faults{Lost: 3}
+	for i := range r.Paths[1].Streams {
+		r.Paths[1].Streams[i].Busy = Of(0.99)
+	}
 	r.Paths[1].Streams[1].First = "response 7: event 4 came after event 0"
 	r.Summarize()
 	var b bytes.Buffer

@@ -29,8 +29,8 @@ func (r *Report) Table(w io.Writer) error {
 	fmt.Fprintf(&b, "%d CPUs, kernel %s, %s; medians of %d rounds\n", r.Host.CPUs, r.Host.Kernel, r.Host.Go, s.Rounds)
 	ref := r.Reference()
 	if r.measured(func(p Path) bool { return len(p.Streams) > 0 }) {
-		fmt.Fprintf(&b, "\nPaced streams: %d x %.4g chunks/s of %d bytes (%s), %d tokens a response, %.3g s a round; server write to client read\n",
-			s.Streams, s.Rate, s.ChunkBytes, s.Pattern, s.Tokens, s.Seconds)
+		fmt.Fprintf(&b, "\nPaced streams (%s): %d x %.4g chunks/s of %d bytes (%s), %d tokens a response, %.3g s a round; server write to client read\n",
+			s.API, s.Streams, s.Rate, s.ChunkBytes, s.Pattern, s.Tokens, s.Seconds)
 		r.table(&b, []column{
 			{"p50 ms", number("%.3f", 1e3, func(r Row) Value { return r.P50 })},
 			{"p90 ms", number("%.3f", 1e3, func(r Row) Value { return r.P90 })},
@@ -74,6 +74,7 @@ func (r *Report) Table(w io.Writer) error {
 		})
 	}
 	b.WriteString("\n")
+	r.caution(&b)
 	r.verdict(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -113,6 +114,23 @@ func (r *Report) table(w io.Writer, columns []column) {
 			fmt.Fprintf(w, "  %*s", widths[i+1], cell)
 		}
 		fmt.Fprintln(w)
+	}
+}
+
+// saturated is the share of all CPUs above which queues, not routers, make the
+// latency, and above which a router saves CPU by finding several chunks at once.
+const saturated = 0.95
+
+// caution says when the figures say little.
+func (r *Report) caution(w io.Writer) {
+	var full []string
+	for _, row := range r.Summary {
+		if row.Busy.OK && row.Busy.X > saturated {
+			full = append(full, row.Path)
+		}
+	}
+	if len(full) > 0 {
+		fmt.Fprintf(w, "caution: the machine was saturated (%s): compare again with fewer --streams, or when it is quiet\n", strings.Join(full, ", "))
 	}
 }
 

@@ -67,13 +67,13 @@ func Start(ctx context.Context, argv []string, procs int) (*Process, error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("stream server: %v", err)
+		return nil, fmt.Errorf("stream server: %w", err)
 	}
 	p := &Process{PID: cmd.Process.Pid, cmd: cmd, in: in, out: bufio.NewReader(out)}
 	line, err := p.out.ReadString('\n')
 	if err != nil {
 		p.Close()
-		return nil, fmt.Errorf("stream server told no address: %v", err)
+		return nil, fmt.Errorf("stream server told no address: %w", err)
 	}
 	p.Addr = strings.TrimSpace(line)
 	return p, nil
@@ -89,10 +89,14 @@ func (p *Process) command(c string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, err := io.WriteString(p.in, c+"\n"); err != nil {
-		return fmt.Errorf("stream server: %s: %v", c, err)
+		return fmt.Errorf("stream server: %s: %w", c, err)
 	}
-	if line, err := p.out.ReadString('\n'); err != nil || strings.TrimSpace(line) != "ok" {
-		return fmt.Errorf("stream server: %s: got %q, %v", c, line, err)
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("stream server: %s: %w", c, err)
+	}
+	if strings.TrimSpace(line) != "ok" {
+		return fmt.Errorf("stream server: %s: got %q", c, line)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func OfMachine() (Machine, error) {
 func parseMachine(text string) (Machine, error) {
 	var user, nice, system, idle, iowait, irq, softirq, steal int64
 	if _, err := fmt.Sscanf(text, "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal); err != nil {
-		return Machine{}, fmt.Errorf("/proc/stat: %v", err)
+		return Machine{}, fmt.Errorf("/proc/stat: %w", err)
 	}
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go runs on
 	busy := user + nice + system + irq + softirq

@@ -147,7 +147,7 @@ func rss(pid int) (int64, error) {
 	}
 	var size, resident int64
 	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
-		return 0, fmt.Errorf("/proc/%d/statm: %v", pid, err)
+		return 0, fmt.Errorf("/proc/%d/statm: %w", pid, err)
 	}
 	return resident * int64(os.Getpagesize()), nil
 }

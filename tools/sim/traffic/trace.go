@@ -91,7 +91,7 @@ func eachLine(r io.Reader, do func([]byte) error) error {
 			continue
 		}
 		if err := do(s.Bytes()); err != nil {
-			return fmt.Errorf("line %d: %v", n, err)
+			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
 	return s.Err()

@@ -271,3 +271,26 @@ func (x *reference) Len(slot int) int {
 	}
 	return 0
 }
+
+func (x *reference) Age(slot int, k key.Key, now time.Duration) (time.Duration, bool) {
+	s := x.shelf(slot)
+	if s == nil || s.held[k] == nil {
+		return 0, false
+	}
+	var uses []time.Duration
+	if h := s.held[k]; h.confirmed > 0 {
+		uses = append(uses, h.confirmed-x.params.TTL)
+	}
+	if h := s.held[k]; h.pending > 0 {
+		uses = append(uses, h.pending-x.params.PendingTTL)
+	}
+	return max(now-slices.Max(uses), 0), true
+}
+
+func (x *reference) Evicts(slot, keys, blocks int, now time.Duration) (time.Duration, bool) {
+	s := x.shelf(slot)
+	if s == nil || len(s.order) == 0 || !x.over(s, map[bool]int{false: keys, true: blocks}[s.blocks > 0]) {
+		return 0, false
+	}
+	return x.Age(slot, s.order[0], now)
+}

@@ -62,6 +62,7 @@ type lab struct {
 	fill     []float64 // m of the request at hand
 	priced   []float64 // m that the others pay for
 	runs     []int
+	cost     []float64       // of the latest choice, by slot
 	using    map[key.Key]int // requests in flight by key, Spread only
 	total    int             // requests in flight
 	held     []float64       // by Job.Index: tokens still booked, -1 = released
@@ -85,6 +86,7 @@ func (c *lab) Route(j *traffic.Job, now Instant) int {
 		c.waive(j)
 	}
 	o := c.tokens / c.answers
+	c.cost = make([]float64, len(c.memory))
 	slot := c.least(func(e int) float64 {
 		m, d := c.priced[e], float64(c.decoding[e])
 		first := 0.0
@@ -95,8 +97,9 @@ func (c *lab) Route(j *traffic.Job, now Instant) int {
 		if age, full := c.memory[e].oldest(now); full && c.Age > 0 {
 			x = math.Exp(-age / (c.Idle * c.reuse))
 		}
-		return c.load[e] + c.fill[e] + m*(c.Kappa+c.Age*x) +
+		c.cost[e] = c.load[e] + c.fill[e] + m*(c.Kappa+c.Age*x) +
 			(m-first)*min(d, c.Cap) + first*min(d, c.First) + c.Delta*o*float64(c.active[e])
+		return c.cost[e]
 	})
 	if slot < 0 {
 		return -1

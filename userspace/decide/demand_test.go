@@ -171,15 +171,16 @@ func TestFillsAreToldWhatTheyEvict(t *testing.T) {
 	for slot, n := range []int{0: 20, 1: 90, 2: 10} {
 		r := prompt(key.Key(1000*(slot+1)), n)
 		r.Pinned = slot
-		k, _ := f.Route(r, time.Second)
-		k.Confirm(time.Second * time.Duration(slot+2))
+		now := time.Second * time.Duration(2*slot+1)
+		k, _ := f.Route(r, now)
+		k.Confirm(now + time.Second)
 		k.Done(0)
 	}
 	_, cs := f.Explain(prompt(5, 20), 20*time.Second)
 	for slot, want := range []struct {
 		evicts bool
 		age    Instant
-	}{{true, 18 * time.Second}, {true, 17 * time.Second}, {}} {
+	}{{true, 19 * time.Second}, {true, 17 * time.Second}, {}} {
 		if cs[slot].Evicts != want.evicts || cs[slot].Age != want.age {
 			t.Errorf("backend %d: %v %v, want %v", slot, cs[slot].Evicts, cs[slot].Age, want)
 		}

@@ -6,12 +6,10 @@ import (
 	"github.com/tautline/tautline/userspace/key"
 )
 
-// Age returns how long before now k was last confirmed or, for want of that,
-// marked at the slot, and whether the slot holds it. It is worked out from the
-// deadlines, since an entry has no room for another instant: a use that was
-// withdrawn, or a mark on a key that was confirmed for longer than the mark would
-// have lived, is not seen, and after a change of a TTL the age of what was used
-// before is off by the difference, though never negative.
+// Age returns how long before now k was last marked at the slot, and whether the
+// slot holds it. A key that was gone when it was confirmed counts as marked then.
+// After a change of Params.PendingTTL the age of a mark set before may be off by
+// the difference; it is never negative.
 func (x *Index) Age(slot int, k key.Key, now time.Duration) (age time.Duration, held bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -27,14 +25,19 @@ func (x *Index) Age(slot int, k key.Key, now time.Duration) (age time.Duration, 
 }
 
 func (x *Index) age(h *entry, now time.Duration) time.Duration {
-	switch marked, confirmed := h.pending-x.params.PendingTTL, h.confirmed-x.params.TTL; {
-	case h.confirmed == 0:
-		return max(now-marked, 0)
-	case h.count == 0:
-		return max(now-confirmed, 0)
-	default:
-		return max(now-max(marked, confirmed), 0)
+	used := time.Duration(h.first)
+	if h.count > 0 {
+		used = h.pending - x.params.PendingTTL
 	}
+	return max(now-used, 0)
+}
+
+// unmarked ends the latest pending mark of an entry, which lived for ttl. An
+// entry has no room for one instant more, so that of the latest mark is worked
+// out from its deadline while there is one, and is kept in first afterwards.
+func (h *entry) unmarked(ttl time.Duration) {
+	h.first = uint64(h.pending - ttl)
+	h.count, h.pending = 0, 0
 }
 
 // Evicts says whether the slot would have to give up a key to take in so many

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tautline/tautline/userspace/decide"
 )
 
 func write(t *testing.T, text string) string {
@@ -62,6 +64,16 @@ func TestPrecedence(t *testing.T) {
 	}
 	if c.Poll.Interval != 4*time.Second || c.Routing.Policy != "priced" || c.Listen != ":2" || c.Routing.Priced.Kappa != 3.5 {
 		t.Errorf("file < environment < flags does not hold: %+v", c)
+	}
+}
+
+func TestPricedSpreadTakesTheSettingsOfPriced(t *testing.T) {
+	c, err := Load(write(t, "routing: {policy: priced-spread, priced: {kappa: 1.5}}\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.Decide(); err != nil || p.Policy != decide.PricedSpread || p.Kappa != 1.5 || p.Cap != 16 {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 

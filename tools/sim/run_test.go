@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -92,52 +93,52 @@ func TestPerfectMemoryIsTheCache(t *testing.T) {
 	}
 }
 
-// With decide's constants and nothing else the lab's formula is decide's, to the
-// last choice, when both remember alike.
-func TestLabIsPricedAtItsConstants(t *testing.T) {
-	for name, load := range map[string]float64{"toy": 40, "agentic": 20, "codegen": 20} {
-		sc := preset(t, name, load, 60)
-		sc.Perfect = true // confirmed at the choice, as the lab does
-		own := run1(t, sc, named(t, "priced")[0], 1)
-		lab := run1(t, sc, policies.Lab{Kappa: 2, Cap: 16, Delta: 2}.Policy("priced"), 1)
-		own.Outcomes = nil
-		if !reflect.DeepEqual(own, lab) {
-			t.Errorf("%s: priced %+v\nlab %+v", name, own, lab)
-		}
-	}
-}
-
-// Where priced is the wrong choice, priced-spread is not, and it gives nothing
-// away where priced is right. Short runs, medians of three seeds.
-func TestSpreadMendsWherePricedIsWrong(t *testing.T) {
+// The ranking that DECISIONS.md has from long runs, on short ones: at each of
+// these points priced-spread is about as good as the best of the others, whichever
+// that is. Each of the others is far from the best somewhere.
+func TestPricedSpreadIsNowhereTheWrongChoice(t *testing.T) {
 	cases := []struct {
 		preset  string
 		load    float64
 		seconds int
-		better  float64 // p90 is to be below that times priced's
 	}{
-		{"agentic", 20, 150, 0.5}, // one system prompt held all sessions where it was first
-		{"rag", 15, 80, 0.7},      // short cold prompts queued for one running answer less
-		{"mixed", 0.7, 80, 2},
-		{"toy", 40, 80, 2},
+		{"agentic", 20, 150}, // one system prompt: priced holds all sessions where it was first
+		{"rag", 15, 80},      // short cold prompts: priced queues them for one running answer less
+		{"b2b", 20, 120},     // nothing to choose yet: the others must not be better
+		{"mixed", 0.7, 120},  // all together: the blend's weights do not fit
+		{"chat", 1000, 80},
 	}
+	names := []string{"priced-spread", "priced", "weighted-blend", "sticky-until-saturated"}
 	var points []Point
 	for _, c := range cases {
-		for _, p := range named(t, "priced", "priced-spread") {
-			sc := preset(t, c.preset, c.load, c.seconds)
-			sc.Perfect = true // both remember alike
-			points = append(points, Point{0, sc, p})
+		for _, p := range named(t, names...) {
+			points = append(points, Point{0, preset(t, c.preset, c.load, c.seconds), p})
 		}
 	}
 	rows, err := Sweep(context.Background(), points, 3, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	wrong := map[string]bool{}
 	for i, c := range cases {
-		priced, spread := rows[2*i].Of(p90), rows[2*i+1].Of(p90)
-		t.Logf("%s %v: p90 of priced %.2f s, of priced-spread %.2f s", c.preset, c.load, priced.Median, spread.Median)
-		if spread.Median > c.better*priced.Median+0.1 {
-			t.Errorf("%s %v: p90 of priced %.2f s, of priced-spread %.2f s, want below %.1f times", c.preset, c.load, priced.Median, spread.Median, c.better)
+		best := math.Inf(1)
+		for k := range names {
+			best = min(best, rows[i*len(names)+k].Of(p90).Median)
+		}
+		for k, name := range names {
+			got := rows[i*len(names)+k].Of(p90).Median
+			t.Logf("%s %v: p90 of %s %.2f s", c.preset, c.load, name, got)
+			if got > 1.05*best+0.3 {
+				wrong[name] = true
+			}
+			if k == 0 && got > 1.05*best+0.15 {
+				t.Errorf("%s %v: p90 of %s %.2f s, of the best %.2f s", c.preset, c.load, name, got, best)
+			}
+		}
+	}
+	for _, name := range names[1:] {
+		if !wrong[name] {
+			t.Errorf("%s is nowhere the wrong choice: the ranking changed", name)
 		}
 	}
 }

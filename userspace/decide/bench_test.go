@@ -38,10 +38,15 @@ func cpu(b *testing.B) (stop func()) {
 // over 64 backends whose memories are full, choice, reservation, marks. ns/op
 // and cpu-ns/op are the request's whole life; route-p50-ns is the wall time of
 // Route alone.
-func BenchmarkRoute(b *testing.B) {
+func BenchmarkRoute(b *testing.B) { benchmarkRoute(b, StickyUntilSaturated) }
+
+// BenchmarkRoutePricedSpread is the same under the policy that needs most.
+func BenchmarkRoutePricedSpread(b *testing.B) { benchmarkRoute(b, PricedSpread) }
+
+func benchmarkRoute(b *testing.B, policy Policy) {
 	for _, holders := range []int{0, 1, 64} {
 		b.Run(fmt.Sprintf("%dOf64Hold512Keys", holders), func(b *testing.B) {
-			f := newFleet(b, 64, nil)
+			f := newFleet(b, 64, func(p *Params) { p.Policy = policy })
 			rnd := rand.New(rand.NewPCG(3, 4))
 			for slot := range 64 {
 				for range 32 {

@@ -48,6 +48,9 @@ func TestEveryWayOutReleasesOnce(t *testing.T) {
 	if n := f.Counts().InFlight; n != 0 {
 		t.Fatalf("%d tickets in flight", n)
 	}
+	if n := f.demand.count; n != 0 {
+		t.Fatalf("%d keys in flight", n)
+	}
 	for _, s := range f.Snapshot(0, nil) {
 		if s.InFlight != 0 || s.Decoding != 0 || s.Uncached != 0 {
 			t.Fatalf("in flight at the end: %+v", s)
@@ -176,7 +179,13 @@ func TestStaleTicketDoesNotEndItsSuccessor(t *testing.T) {
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	f := newFleet(t, 64, nil)
+	for _, policy := range []Policy{StickyUntilSaturated, PricedSpread} {
+		t.Run(policy.String(), func(t *testing.T) { steadyState(t, policy) })
+	}
+}
+
+func steadyState(t *testing.T, policy Policy) {
+	f := newFleet(t, 64, func(p *Params) { p.Policy = policy })
 	rnd := rand.New(rand.NewPCG(8, 8))
 	var rs []Request
 	for range 60 {

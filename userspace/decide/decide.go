@@ -2,6 +2,7 @@ package decide
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"github.com/tautline/tautline/userspace/load"
 )
@@ -13,6 +14,16 @@ type Question struct {
 	Tokens int64   // of its prompt
 	Output float64 // completion tokens expected (priced)
 	Last   int     // slot that the model's request before this one took, -1 = none (round-robin)
+
+	// priced-spread only. Begun[i] is how many other requests in flight begin with
+	// the first i+1 keys, InFlight how many there are at all at the backends that
+	// serve the model. Keys that less than one backend's share begins with may be
+	// left out at the end.
+	Begun    []int32
+	InFlight int
+	Cover    []int32       // geometry of the keys, see index.Covered
+	PerBlock float64       // prompt tokens per block
+	Reuse    time.Duration // mean age at which what is held is used again
 }
 
 // Candidate is one backend that serves the request's model, and what is known
@@ -33,7 +44,9 @@ type Candidate struct {
 	Measured bool  // Queue is known
 	KVUse    float64
 	HasKV    bool
-	LastCold uint64 // rises with each request without a match sent there; 0 = never (weighted-blend)
+	LastCold uint64  // rises with each request without a match sent there; 0 = never (weighted-blend)
+	Evicts   bool    // the fill drives something out (priced-spread)
+	Age      Instant // how long ago that was used
 
 	Sticky bool    // qualified for stickiness
 	Cost   float64 // what the policy compared; smaller wins

@@ -42,6 +42,8 @@ type Fleet struct {
 	decisions [NumPolicies][NumOutcomes]uint64
 	refusals  [NumReasons]uint64
 	cold      uint64 // requests without a match so far
+	demand    demand // of requests that departed under a policy that spreads
+	reuse     time.Duration
 	idle      *flight
 	flights   int
 
@@ -50,6 +52,7 @@ type Fleet struct {
 	runs  []int
 	views []load.View
 	cands []Candidate
+	begun []int32
 }
 
 // backend is one slot.
@@ -81,11 +84,13 @@ type turns struct{ last int }
 func NewFleet(p Params, ip index.Params, lp load.Params, rnd *rand.Rand) *Fleet {
 	return &Fleet{
 		params: p, rnd: rnd, index: index.New(ip), ip: ip, load: load.New(lp),
-		models: map[string]*model{}, turns: turns{-1},
+		models: map[string]*model{}, turns: turns{-1}, reuse: firstReuse,
 	}
 }
 
-// SetParams changes how the next choice is made. Params must be valid.
+// SetParams changes how the next choice is made. Params must be valid. A policy
+// that spreads does not know the keys of requests that departed under one that
+// does not: until they end it spreads less.
 func (f *Fleet) SetParams(p Params) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

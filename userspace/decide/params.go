@@ -109,7 +109,7 @@ type Params struct {
 	PrefillRate          float64 // tokens per second
 	QueuedRequestSeconds float64 // wait that one queued request stands for
 
-	// priced: what a fill costs others, how many running answers it stalls at
+	// priced and priced-spread: what a fill costs others, how many running answers it stalls at
 	// most, and what one more answer slows the others per token.
 	Kappa, Cap, Delta float64
 }

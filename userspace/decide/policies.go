@@ -17,8 +17,9 @@ const (
 	LeastLoad
 	RoundRobin
 	WeightedBlend
+	PricedSpread
 
-	NumPolicies = int(WeightedBlend) + 1
+	NumPolicies = int(PricedSpread) + 1
 )
 
 // chooser picks one of at least two candidates that may all be taken. It sets
@@ -31,15 +32,17 @@ var policies = [NumPolicies]struct {
 	affinity bool // looks at keys: a request without any goes by load
 	explores bool // narrows the candidates, so some requests must not be narrowed
 	pending  bool // under count_pending auto, marks without an answer match
+	spreads  bool // asks for the demand per key and for the age of what a fill evicts
 	choose   chooser
 }{
-	StickyUntilSaturated: {"sticky-until-saturated", true, true, true, stickyUntilSaturated},
-	QueuePriced:          {"queue-priced", true, true, false, queuePriced},
-	Priced:               {"priced", true, false, true, priced},
-	AlwaysSticky:         {"always-sticky", true, true, true, alwaysSticky},
-	LeastLoad:            {"least-load", false, false, true, leastLoad},
-	RoundRobin:           {"round-robin", false, false, true, roundRobin},
-	WeightedBlend:        {"weighted-blend", true, false, true, weightedBlend},
+	StickyUntilSaturated: {"sticky-until-saturated", true, true, true, false, stickyUntilSaturated},
+	QueuePriced:          {"queue-priced", true, true, false, false, queuePriced},
+	Priced:               {"priced", true, false, true, false, priced},
+	AlwaysSticky:         {"always-sticky", true, true, true, false, alwaysSticky},
+	LeastLoad:            {"least-load", false, false, true, false, leastLoad},
+	RoundRobin:           {"round-robin", false, false, true, false, roundRobin},
+	WeightedBlend:        {"weighted-blend", true, false, true, false, weightedBlend},
+	PricedSpread:         {"priced-spread", true, false, true, true, pricedSpread},
 }
 
 // String returns the name in the configuration.

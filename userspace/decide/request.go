@@ -34,14 +34,19 @@ func (r *Request) tokens(bytesPerToken float64) int64 {
 // matched returns how many of the prompt's tokens lie in the blocks that a run
 // covers. all is what all keys cover.
 func (r *Request) matched(tokens int64, blocks, all int) int64 {
-	whole := float64(all)
-	if b := float64(r.Bytes) / key.BlockBytes; r.Cover == nil && b > whole {
-		whole = b // the tail after the last key is never matched
-	}
+	whole := r.whole(all)
 	if whole <= 0 {
 		return 0
 	}
 	return min(int64(float64(tokens)*float64(blocks)/whole), tokens)
+}
+
+// whole returns how many blocks the prompt has if its keys cover all of them.
+func (r *Request) whole(all int) float64 {
+	if b := float64(r.Bytes) / key.BlockBytes; r.Cover == nil && b > float64(all) {
+		return b // the tail after the last key is never matched
+	}
+	return float64(all)
 }
 
 // covered returns how many blocks the first run keys cover.

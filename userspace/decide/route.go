@@ -19,6 +19,7 @@ func (f *Fleet) Route(r Request, now Instant) (Ticket, Decision) {
 		return Ticket{}, d
 	}
 	f.count(&d, m)
+	f.reused(&r, &d, now)
 	return f.depart(&r, &d, m, now), d
 }
 
@@ -59,6 +60,9 @@ func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) 
 		Tokens: r.tokens(learned.BytesPerToken), Output: learned.Output, Last: last,
 	}
 	f.candidates(r, &q, now)
+	if policies[f.params.Policy].spreads {
+		f.spread(r, &q, now)
+	}
 	if r.Pinned >= 0 {
 		return f.pinned(r, &q), m
 	}

@@ -28,6 +28,7 @@ type flight struct {
 	keys       []key.Key
 	cover      []int32
 	settled    bool // the marks were used up
+	counted    bool // the keys count in the demand
 	mark       index.Mark
 	held       load.Reservation
 }
@@ -61,6 +62,9 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	fl.settled = len(fl.keys) == 0
 	if !fl.settled {
 		fl.mark = f.index.Mark(d.Slot, fl.keys, cover, now)
+	}
+	if fl.counted = policies[f.params.Policy].spreads; fl.counted {
+		f.demand.add(fl.keys)
 	}
 	return Ticket{f, fl, fl.use}
 }
@@ -157,6 +161,9 @@ func (t Ticket) end(f *Fleet, now Instant) {
 	}
 	if !fl.settled {
 		f.index.Withdraw(fl.mark)
+	}
+	if fl.counted {
+		f.demand.remove(fl.keys)
 	}
 	f.load.End(fl.held, now)
 	fl.busy, fl.mark, fl.held = false, index.Mark{}, load.Reservation{}

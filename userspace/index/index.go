@@ -215,7 +215,7 @@ func (x *Index) advance(now time.Duration) {
 		for _, head := range s.pendings {
 			for e := s.entries[head].links[byPending].next; e != head && s.entries[e].pending <= x.clock; e = s.entries[head].links[byPending].next {
 				s.unlink(byPending, e)
-				s.entries[e].count, s.entries[e].pending = 0, 0
+				s.entries[e].unmarked(x.params.PendingTTL)
 				x.tidy(slot, s, e)
 			}
 		}

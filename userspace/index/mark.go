@@ -43,6 +43,7 @@ func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration)
 			}
 			s.unlink(byPending, e)
 		case h.confirmed >= deadline:
+			h.first = uint64(x.clock)
 			continue
 		default:
 			h.count, h.first = 1, x.seq
@@ -71,8 +72,11 @@ func (x *Index) Confirm(m Mark, now time.Duration) {
 		if e == 0 {
 			continue
 		}
-		s.withdraw(m, e)
 		h := &s.entries[e]
+		if h.confirmed == 0 && h.count == 0 { // it was gone
+			h.first = uint64(x.clock)
+		}
+		s.withdraw(m, e, x.params.PendingTTL)
 		if deadline <= h.confirmed {
 			continue
 		}
@@ -99,7 +103,7 @@ func (x *Index) Withdraw(m Mark) {
 	for _, k := range slices.Backward(m.keys) {
 		if e := s.locate(k, guess); e != 0 {
 			guess = s.entries[e].links[byUse].next
-			s.withdraw(m, e)
+			s.withdraw(m, e, x.params.PendingTTL)
 			x.tidy(int(m.slot), s, e)
 		}
 	}
@@ -134,14 +138,14 @@ func (x *Index) marked(m Mark) *shelf {
 
 // withdraw takes m's mark off e. A mark that expired, or that was not set
 // because the key was confirmed, is older than the first one counted.
-func (s *shelf) withdraw(m Mark, e int32) {
+func (s *shelf) withdraw(m Mark, e int32, ttl time.Duration) {
 	h := &s.entries[e]
 	if h.count == 0 || m.seq < h.first {
 		return
 	}
 	if h.count--; h.count == 0 {
 		s.unlink(byPending, e)
-		h.pending = 0
+		h.unmarked(ttl)
 	}
 }
 

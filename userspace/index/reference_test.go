@@ -12,6 +12,7 @@ type holding struct {
 	pending   time.Duration // deadline
 	count     int           // pending marks
 	first     uint64        // sequence of the oldest of them
+	used      time.Duration // latest mark, while none is pending
 	weight    int32
 }
 
@@ -94,7 +95,7 @@ func (x *reference) advance(now time.Duration) {
 				h.confirmed = 0
 			}
 			if h.count > 0 && h.pending <= x.clock {
-				h.count, h.pending = 0, 0
+				h.count, h.used, h.pending = 0, h.pending-x.params.PendingTTL, 0
 			}
 			s.tidy(k)
 		}
@@ -158,6 +159,7 @@ func (x *reference) Mark(slot int, keys []key.Key, cover []int32, now time.Durat
 	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
 	for _, h := range x.touch(s, keys, cover, true) {
 		if h.count == 0 && h.confirmed >= x.clock+x.params.PendingTTL {
+			h.used = x.clock
 			continue // confirmed for longer than the mark would live
 		}
 		if h.count == 0 {
@@ -226,10 +228,10 @@ func (s *refShelf) recent(k key.Key) {
 	s.order = append(slices.Delete(s.order, i, i+1), k)
 }
 
-func (h *holding) withdraw(m Mark) {
+func (h *holding) withdraw(m Mark, ttl time.Duration) {
 	if h.count > 0 && m.seq >= h.first {
 		if h.count--; h.count == 0 {
-			h.pending = 0
+			h.used, h.pending = h.pending-ttl, 0
 		}
 	}
 }
@@ -241,7 +243,10 @@ func (x *reference) Confirm(m Mark, now time.Duration) {
 	}
 	x.advance(now)
 	for _, h := range x.touch(s, m.keys, m.cover, false) {
-		h.withdraw(m)
+		if h.count == 0 && h.confirmed == 0 {
+			h.used = x.clock // it was gone
+		}
+		h.withdraw(m, x.params.PendingTTL)
 		h.confirmed = max(h.confirmed, x.clock+x.params.TTL)
 	}
 }
@@ -250,7 +255,7 @@ func (x *reference) Withdraw(m Mark) {
 	if s := x.marked(m); s != nil {
 		for _, k := range m.keys {
 			if h := s.held[k]; h != nil {
-				h.withdraw(m)
+				h.withdraw(m, x.params.PendingTTL)
 				s.tidy(k)
 			}
 		}
@@ -270,4 +275,24 @@ func (x *reference) Len(slot int) int {
 		return len(s.order)
 	}
 	return 0
+}
+
+func (x *reference) Age(slot int, k key.Key, now time.Duration) (time.Duration, bool) {
+	s := x.shelf(slot)
+	if s == nil || s.held[k] == nil {
+		return 0, false
+	}
+	h := s.held[k]
+	if h.count > 0 {
+		return max(now-(h.pending-x.params.PendingTTL), 0), true
+	}
+	return max(now-h.used, 0), true
+}
+
+func (x *reference) Evicts(slot, keys, blocks int, now time.Duration) (time.Duration, bool) {
+	s := x.shelf(slot)
+	if s == nil || len(s.order) == 0 || !x.over(s, map[bool]int{false: keys, true: blocks}[s.blocks > 0]) {
+		return 0, false
+	}
+	return x.Age(slot, s.order[0], now)
 }

@@ -25,7 +25,7 @@ type entry struct {
 	key       key.Key
 	confirmed time.Duration // deadline; 0 = not confirmed
 	pending   time.Duration // deadline of the latest pending mark
-	first     uint64        // sequence of the earliest pending mark
+	first     uint64        // sequence of the earliest pending mark; without any, see unmarked
 	links     [numLists]link
 	count     int32 // pending marks
 	weight    int32 // blocks

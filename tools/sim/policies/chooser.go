@@ -1,6 +1,6 @@
 // Package policies puts routing policies behind one small interface: the
 // agent's own (package decide, the very code that the agent runs), those of
-// other routers, and candidates that are tried out before they land in decide.
+// other routers, and those of the seed's article.
 package policies
 
 import (

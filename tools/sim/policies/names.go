@@ -22,7 +22,7 @@ func All() []Policy {
 		Own("least-load", decide.LeastLoad, nil),
 		Own("least-requests", decide.LeastLoad, active),
 		Own("round-robin", decide.RoundRobin, nil),
-		Lab{Kappa: 2, Cap: 16, Delta: 2, Age: 1, Spread: true, Batch: 8192, First: 2}.Policy("priced-spread"),
+		Own("priced-spread", decide.PricedSpread, nil),
 		Own("break-even", decide.Priced, func(p *decide.Params) { p.Kappa, p.Cap, p.Delta = 0, 0, 0 }),
 		CacheAware("cache-aware", 0.3, 64, 1.5, cacheAwareKeys),
 		CacheAware("cache-aware-eager", 0.5, 32, 1.1, cacheAwareKeys),

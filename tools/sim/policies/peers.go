@@ -154,7 +154,6 @@ type tree struct {
 type treeNode struct {
 	key        key.Key
 	prev, next int32
-	used       Instant
 }
 
 func newTree(limit int) *tree {
@@ -170,16 +169,8 @@ func (t *tree) run(keys []key.Key) int {
 	return len(keys)
 }
 
-// oldest returns the age in seconds of the least recent key, and whether the
-// tree is full.
-func (t *tree) oldest(now Instant) (age float64, full bool) {
-	return (now - t.nodes[t.nodes[0].prev].used).Seconds(), len(t.at) >= t.limit
-}
-
 // insert makes the keys the most recent, the first of them most of all.
-func (t *tree) insert(keys []key.Key) { t.insertAt(keys, 0) }
-
-func (t *tree) insertAt(keys []key.Key, now Instant) {
+func (t *tree) insert(keys []key.Key) {
 	for i := min(len(keys), t.limit) - 1; i >= 0; i-- {
 		n, ok := t.at[keys[i]]
 		switch {
@@ -194,7 +185,7 @@ func (t *tree) insertAt(keys []key.Key, now Instant) {
 			n = int32(len(t.nodes) - 1)
 		}
 		first := t.nodes[0].next
-		t.nodes[n] = treeNode{keys[i], 0, first, now}
+		t.nodes[n] = treeNode{keys[i], 0, first}
 		t.nodes[first].prev = n
 		t.nodes[0].next = n
 		t.at[keys[i]] = n

@@ -1,0 +1,97 @@
+package decide
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// begun makes Question.Begun of steps: so many keys, begun by so many requests.
+func begun(steps ...int) (b []int32) {
+	for i := 0; i < len(steps); i += 2 {
+		for range steps[i] {
+			b = append(b, int32(steps[i+1]))
+		}
+	}
+	return b
+}
+
+// Prompts are 100 blocks of 64 tokens; an idle cold backend costs
+// 6,400 x (1 + 2) = 19,200 without anything owed, evicted or running.
+func TestTermsOfPricedSpread(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		name   string
+		change func(q *Question, cs []Candidate)
+		sides  []side
+		want   []float64 // costs
+	}{
+		{"half ought to be held twice",
+			// 4 backends x 5/10 = 2 copies of the first 50 blocks, of which 2 hold the
+			// first 20; 4 x 2/10 < 1 of the others. So 30 blocks are owed.
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 10, begun(50, 5, 50, 2) },
+			[]side{{run: 100}, {}, {run: 20}, {}},
+			[]float64{0, 6400 + 4480*2, 5120 + 3200*2, 6400 + 4480*2}},
+		{"and is",
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 10, begun(50, 5, 50, 2) },
+			[]side{{run: 100}, {run: 50}, {}, {}}, []float64{0, 9600, 19200, 19200}},
+		{"the holders fall along the prompt with the share",
+			// Blocks 0-19: 3 hold of 4 wanted, a 4th is owed; 20-59: 2 of 3; 60-99: 1 of 1.
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 4, begun(20, 4, 40, 3, 40, 1) },
+			[]side{{run: 100}, {run: 60}, {run: 20}, {}},
+			[]float64{0, 2560 * 3, 5120 + 2560*2, 6400 + 2560*2}},
+		{"of keys that reach further than blocks",
+			func(q *Question, _ []Candidate) {
+				q.Keys, q.InFlight, q.Begun, q.Cover = 2, 1, begun(1, 1), []int32{75, 100}
+			},
+			[]side{{run: 100}, {}}, []float64{0, 6400 + 1600*2}},
+		{"more begin with it than are in flight: a backend left",
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 2, begun(100, 9) },
+			[]side{{run: 100}, {}}, []float64{0, 6400}},
+		{"nothing in flight",
+			func(q *Question, _ []Candidate) { q.Begun = begun(100, 3) },
+			[]side{{run: 100}, {}}, []float64{0, 19200}},
+		{"what nobody holds stalls two answers",
+			// 1,600 must be filled anywhere: 1,600 x 2, the other 4,800 x 9. 2 x 300 per request.
+			nil, []side{{run: 75, requests: 9, decoding: 9}, {requests: 9, decoding: 9}},
+			[]float64{1600*3 + 1600*2 + 5400, 6400*3 + 1600*2 + 4800*9 + 5400}},
+		{"up to a batch",
+			func(q *Question, cs []Candidate) {
+				for i := range cs {
+					cs[i].Uncached = 20000
+				}
+			},
+			[]side{{decoding: 10}, {decoding: 1}}, []float64{60000 + 8192*2 + 11808*10, 60000 + 20000}},
+		{"what is owed does not stall either",
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 2, begun(100, 2) },
+			[]side{{decoding: 9}, {decoding: 9}}, []float64{6400, 6400}},
+		{"live content is dearer to evict",
+			func(q *Question, cs []Candidate) {
+				q.Reuse = 5 * s
+				cs[0].Evicts, cs[1].Evicts, cs[2].Evicts = true, true, true
+				cs[1].Age, cs[2].Age = 20*s, 2000*s
+				cs[3].Age = 1 * s // and evicts nothing
+			},
+			[]side{{}, {}, {}, {}}, []float64{6400 * 4, 6400 * (3 + 1/math.E), 19200, 19200}},
+		{"unless the copy is owed",
+			func(q *Question, cs []Candidate) {
+				q.Reuse, q.InFlight, q.Begun = 5*s, 1, begun(100, 1)
+				cs[1].Evicts = true
+			},
+			[]side{{run: 100}, {}}, []float64{0, 6400}},
+	} {
+		p, q := Default(), hundred
+		p.Policy, q.PerBlock = PricedSpread, 64
+		cs := candidates(c.sides)
+		if c.change != nil {
+			c.change(&q, cs)
+		}
+		Decide(&p, &q, cs, rand.New(rand.NewPCG(1, 1)))
+		for i, want := range c.want {
+			if got := cs[i].Cost; math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s: backend %d costs %v, want %v", c.name, i, got, want)
+			}
+		}
+	}
+}

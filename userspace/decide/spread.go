@@ -1,0 +1,38 @@
+package decide
+
+import "time"
+
+// spread adds to the question and to the candidates what a policy that spreads
+// asks for.
+func (f *Fleet) spread(r *Request, q *Question, now Instant) {
+	q.Cover, q.Reuse = r.Cover, f.reuse
+	if whole := r.whole(q.Blocks); whole > 0 {
+		q.PerBlock = float64(q.Tokens) / whole
+	}
+	for i := range f.cands {
+		c := &f.cands[i]
+		q.InFlight += c.Requests
+		// The tail of a prompt has no key and takes room all the same.
+		c.Age, c.Evicts = f.index.Evicts(c.Slot, max(q.Keys-c.Run, 1), max(q.Blocks-c.Blocks, 1), now)
+	}
+	f.begun = f.begun[:0]
+	for _, k := range keysOf(r) {
+		n := f.demand.of(k)
+		if int(n)*len(f.cands) < max(q.InFlight, 1) {
+			break // nor do those that begin with more of the prompt fill one backend
+		}
+		f.begun = append(f.begun, n)
+	}
+	q.Begun = f.begun
+}
+
+// reused learns how long after its latest use a match is used again. The marks
+// of the decision must not be set yet.
+func (f *Fleet) reused(r *Request, d *Decision, now Instant) {
+	if !policies[d.Policy].spreads || d.Run == 0 {
+		return
+	}
+	if age, held := f.index.Age(d.Slot, r.Keys[d.Run-1], now); held {
+		f.reuse = time.Duration(reuseDecay*float64(f.reuse) + (1-reuseDecay)*float64(age))
+	}
+}

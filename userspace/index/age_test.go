@@ -1,0 +1,49 @@
+package index
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAgeOfWhatGoesFirst(t *testing.T) {
+	const s = time.Second
+	x := newIndex(t, 1, func(p *Params) { p.Capacity, p.TTL, p.PendingTTL = 10, 100*s, 10*s })
+	want := func(name string, keys, blocks int, age time.Duration, some bool) {
+		t.Helper()
+		if got, evicts := x.Evicts(0, keys, blocks, 20*s); got != age || evicts != some {
+			t.Errorf("%s: age %v, %v; want %v, %v", name, got, evicts, age, some)
+		}
+	}
+	want("empty", 1000, 1000, 0, false)
+	m := x.Mark(0, keys(0, 4), nil, 3*s)
+	want("room for six", 6, 1000, 0, false)
+	want("not for seven; marked", 7, 0, 17*s, true)
+	x.Confirm(m, 5*s)
+	want("confirmed", 7, 0, 17*s, true)
+	hold(x, 0, keys(50, 4), 8*s)
+	want("the first are the oldest", 3, 0, 17*s, true)
+	x.Confirm(x.Mark(0, keys(0, 4), nil, 9*s), 9*s)
+	want("used again", 3, 0, 12*s, true)
+	x.SetCapacity(0, 9)
+	want("in blocks there is room", 1000, 1, 0, false)
+	want("in blocks there is none", 0, 2, 12*s, true)
+	x.Mark(0, keys(50, 4), nil, 10*s)
+	want("marked, though confirmed for longer", 0, 2, 11*s, true)
+	x.Withdraw(x.Mark(0, keys(0, 4), nil, 11*s))
+	x.Withdraw(x.Mark(0, keys(50, 4), nil, 12*s))
+	want("a use that was withdrawn was one", 0, 2, 9*s, true)
+	if age, held := x.Age(0, keys(50, 1)[0], 12*s-1); age != 0 || !held {
+		t.Errorf("an age of %v before the use", age)
+	}
+	x.Forget(0)
+	want("forgotten", 1000, 1000, 0, false)
+	if _, held := x.Age(0, keys(0, 1)[0], 20*s); held {
+		t.Error("a forgotten key has an age")
+	}
+	if _, evicts := x.Evicts(7, 1, 1, 20*s); evicts {
+		t.Error("a slot that does not exist evicts")
+	}
+	if _, held := x.Age(-1, 1, 20*s); held {
+		t.Error("a slot that does not exist holds a key")
+	}
+}

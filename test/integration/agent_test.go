@@ -80,6 +80,10 @@ func launch(t *testing.T, pins string, engines []string, as *syscall.SysProcAttr
 	}
 	a := &agent{t: t, cmd: exec.Command(binary(t), "agent", "--config", file.Name()), done: make(chan struct{})}
 	a.cmd.Dir = filepath.Dir(file.Name())
+	if as == nil {
+		as = &syscall.SysProcAttr{}
+	}
+	as.Pdeathsig = syscall.SIGKILL // should the tests be killed themselves
 	a.cmd.SysProcAttr = as
 	a.cmd.Stderr = &a.log
 	out, err := a.cmd.StdoutPipe()

@@ -47,7 +47,7 @@ func TestUnprivilegedUser(t *testing.T) {
 		if got, want := field(t, a, "CapEff:"), fmt.Sprintf("%016x", documented()); got != want {
 			t.Errorf("the agent has capabilities %s, want %s", got, want)
 		}
-		wholes(t, a, e, 20)
+		wholes(t, a, e, 10)
 		a.end()
 	}
 }

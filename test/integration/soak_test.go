@@ -45,7 +45,7 @@ func TestWatermarkedStreams(t *testing.T) {
 	}
 	for i := range *restarts {
 		mark := int64(*streams) * int64(i+1) / int64(*restarts+1)
-		for s.next.Load() < mark {
+		for s.next.Load() < mark && !t.Failed() {
 			time.Sleep(time.Millisecond)
 		}
 		old := s.current.Load()
@@ -104,9 +104,9 @@ func (s *soak) asked(seed uint64) bool {
 	return false
 }
 
-// abortWithin is how long the engine may generate for nobody. On an idle machine
-// it is a millisecond, and 100 are promised; a machine that builds and tests
-// other things meanwhile gets more.
+// abortWithin is how long the engine may generate for nobody. 100 ms are promised,
+// and where the agent gets a CPU when it needs one it is a millisecond or two; here
+// the clients alone can keep all CPUs busy, and a machine does other things besides.
 const abortWithin = 2 * time.Second
 
 func (s *soak) judge(pins string) {

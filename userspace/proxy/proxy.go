@@ -108,7 +108,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p.prompts.New = func() any { return new(key.Prompt) }
 	p.reads.New = func() any { b := make([]byte, readBytes); return &b }
-	p.windows.New = func() any { return newUsageWindow() }
+	p.windows.New = func() any { return new(usageWindow) }
 	p.params.Store(&o.Params)
 	p.hasher.Store(o.Hasher)
 	p.backends.Store(new([]*backend))

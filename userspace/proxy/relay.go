@@ -248,6 +248,9 @@ func (c *copying) write(p []byte) bool {
 	}
 	if c.idle > 0 {
 		_ = c.x.rc.SetWriteDeadline(time.Now().Add(c.idle)) // not supported only outside a server
+		if c.x.r.Context().Err() != nil {
+			return false // its wake-up may have come before this deadline, which hides it
+		}
 	}
 	n, err := c.x.w.Write(p)
 	c.sent += int64(n)

@@ -210,18 +210,19 @@ func (a *attempt) expired() {
 	a.cancel(errIdle)
 }
 
+// stopTimer stops the timer for now; the copy loop may set it again.
 func (a *attempt) stopTimer() {
 	if a.timer != nil {
 		a.timer.Stop()
-		a.watch.Lock()
-		a.ended = true
-		a.watch.Unlock()
 	}
 }
 
 // close ends the attempt. A connection whose answer was not read to its end is closed.
 func (a *attempt) close() {
 	a.stopTimer()
+	a.watch.Lock() // the timer's function is over, or will do nothing
+	a.ended = true
+	a.watch.Unlock()
 	a.cancel(nil)
 	_ = a.resp.Body.Close()
 }

@@ -126,7 +126,7 @@ func freePort(t *testing.T) int {
 // answer to answer.
 var vllmEnv = []string{
 	"E2E_MODEL=" + vllmModel,
-	"E2E_VOLATILE=id,item_id,call_id,completed_at,cached_tokens_per_turn,cache_write_tokens,cache_creation_input_tokens,input_tokens,logprobs,sequence_number",
+	"E2E_VOLATILE=id,item_id,call_id,completed_at,cached_tokens_per_turn,cache_write_tokens,created_cache_tokens,cache_creation_input_tokens,input_tokens,logprobs,sequence_number",
 	"E2E_ABSENT=chatImages,embeddings,messagesStream,bigPrompt", // no vision, no pooling, an image, 131,072 tokens
 	"E2E_MERGE=1",
 }

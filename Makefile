@@ -43,7 +43,7 @@ test-llm-d-sim: $(CACHE)/llm-d-inference-sim-$(LLMD_SIM) ## the SDKs through the
 
 .PHONY: test-vllm
 test-vllm: ## the agent before real vLLM; VLLM=path of a vllm binary
-	VLLM='$(VLLM)' go test -count=1 -v -timeout 30m -run '^TestVLLM' ./test/e2e
+	VLLM='$(VLLM)' go test -count=1 -v -timeout 60m -run '^TestVLLM' ./test/e2e
 
 .PHONY: test-kernels
 test-kernels: ## the tests of the kernel side on Debian's 6.1 and 6.12, emulated; KERNELS="6.1 ..." for others
@@ -64,5 +64,15 @@ fmt: ## format Go and C
 	clang-format-14 -i $(shell git ls-files 'bpf/*.c' 'bpf/include/*.h')
 
 .PHONY: bench
-bench: ## the benchmarks behind the figures in the README
+bench: ## the Go benchmarks of the packages and tools
 	go test -run '^$$' -bench . -benchmem ./userspace/... ./tools/...
+
+.PHONY: soak
+soak: build ## 20,000 watermarked streams through the splice and through the agent, 5,000 open ones, wake-ups (root; minutes)
+	go test -count=1 -timeout 60m -run Watermarks ./userspace/splice -args -streams 20000 -clients 200
+	TAUTLINE=$(CURDIR)/$(BIN) go test -count=1 -timeout 60m -v ./test/integration -args \
+	  -streams 20000 -clients 100 -restarts 4 -open 5000 -answers 10 -rate 50
+
+.PHONY: study
+study: build ## the routing policies over all simulated workloads, 8 seeds (an hour or more)
+	$(BIN) sim --study --overload --seeds 8

@@ -112,6 +112,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	}
 	if st := a.kernel.status; st.On {
 		a.log.Info("splice on: the kernel carries streams")
+		a.kernel.warn(a.log)
 	} else if st.Mode != splice.ModeOff {
 		a.log.Warn("splice off: streams pass through the agent", "reason", st.Reason)
 	}
@@ -141,9 +142,11 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	if cfg.TLS.CertFile != "" {
-		if err := a.cert.load(cfg.TLS); err != nil {
+		cert, err := loadCertificate(cfg.TLS)
+		if err != nil {
 			return err
 		}
+		a.cert.current.Store(cert)
 		a.tls = &tls.Config{GetCertificate: a.cert.get, MinVersion: tls.VersionTLS12}
 	}
 	if a.listener, err = proxy.Listen(ctx, cfg.Listen); err != nil {

@@ -2,11 +2,27 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tautline/tautline/agent/config"
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/userspace/splice"
 )
+
+// Check reports what New would refuse of a configuration that is valid in itself:
+// files of keys and certificates, ids that clash, limits of the splice. It opens no
+// listener and leaves the kernel alone.
+func Check(cfg *config.Config) error {
+	_, err1 := newHasher(cfg)
+	_, err2 := loadTagger(cfg)
+	_, err3 := spliceParams(cfg)
+	errs := []error{err1, err2, err3, distinct(cfg)}
+	if cfg.TLS.CertFile != "" {
+		_, err := loadCertificate(cfg.TLS)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
 
 // Doctor checks, step by step, whether this machine can splice, and says what
 // to do where it cannot. It uses maps of its own without pins, so a running

@@ -53,6 +53,16 @@ func loadTagger(cfg *config.Config) (*pin.Tagger, error) {
 	return pin.NewTagger(cfg.Site, keys)
 }
 
+// distinct refuses backends that ids cannot tell apart.
+func distinct(cfg *config.Config) error {
+	all := make([]pin.Backend, len(cfg.Backends))
+	for i, b := range cfg.Backends {
+		all[i] = pin.Backend{ID: i, Site: b.Site, Name: b.Name}
+	}
+	_, err := pin.NewRoster(cfg.Site, all)
+	return err
+}
+
 // set takes keys and backends into use.
 func (p *pinner) set(site string, t *pin.Tagger, members map[string]member, label func(decide.Spec) string) error {
 	s := &pinState{site: site, tagger: t, stamps: map[string]string{}}
@@ -135,7 +145,7 @@ func (p *pinner) Response(backend string, _ proxy.PinRequest, status int, h http
 		}
 		return nil, proxy.RefusalNone
 	}
-	return rewriter{pin.NewRewriter(stamp, form)}, proxy.RefusalNone
+	return pin.NewRewriter(stamp, form), proxy.RefusalNone
 }
 
 // counts calls f with each verdict and how often it was.
@@ -155,8 +165,3 @@ func (p *pinner) Admits(slot int) bool { return p.fleet.Admits(slot, p.now()) }
 
 // Serves implements pin.View.
 func (p *pinner) Serves(slot int, model string) bool { return p.fleet.Serves(slot, model) }
-
-// rewriter is pin.Rewriter by the names of package proxy.
-type rewriter struct{ *pin.Rewriter }
-
-func (r rewriter) Rewrite(dst, p []byte) []byte { return r.Append(dst, p) }

@@ -2,8 +2,10 @@ package agent
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -35,17 +37,23 @@ func (a *Agent) Reload(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	if err := distinct(cfg); err != nil {
+		return err
+	}
+	if err := pollParams(cfg).Validate(); err != nil {
+		return err
+	}
+	var cert *tls.Certificate
 	if cfg.TLS.CertFile != "" {
-		if err := a.cert.load(cfg.TLS); err != nil {
+		if cert, err = loadCertificate(cfg.TLS); err != nil {
 			return err
 		}
 	}
-	if err := a.proxy.SetParams(cfg.Proxy()); err != nil {
+	// Nothing was changed up to here, and from here on nothing is in the way.
+	if err := errors.Join(a.proxy.SetParams(cfg.Proxy()), a.poller.SetParams(pollParams(cfg))); err != nil {
 		return err
 	}
-	if err := a.poller.SetParams(pollParams(cfg)); err != nil {
-		return err
-	}
+	a.cert.current.Store(cert)
 	a.fleet.SetParams(dp)
 	a.fleet.SetIndexParams(ip)
 	a.fleet.SetLoadParams(cfg.Load())
@@ -78,6 +86,7 @@ func needRestart(old, cfg *config.Config) (names []string) {
 			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -95,15 +104,19 @@ func (a *Agent) setBackends(cfg *config.Config) error {
 			a.removeBackend(id, m)
 		}
 	}
+	// Ids of those that left must not find whoever gets their slots.
+	if err := a.pins.set(cfg.Site, a.tagger, a.members, a.label); err != nil {
+		return err
+	}
+	var errs []error
 	for _, b := range cfg.Backends {
 		if _, ok := a.members[b.Site+"/"+b.Name]; ok {
 			continue
 		}
-		if err := a.addBackend(b); err != nil {
-			return err
-		}
+		errs = append(errs, a.addBackend(b))
 	}
-	return a.pins.set(cfg.Site, a.tagger, a.members, a.label)
+	errs = append(errs, a.pins.set(cfg.Site, a.tagger, a.members, a.label))
+	return errors.Join(errs...)
 }
 
 // addBackend makes a backend known. A request that is routed to it before the
@@ -147,13 +160,12 @@ type certificate struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-func (c *certificate) load(t config.TLS) error {
+func loadCertificate(t config.TLS) (*tls.Certificate, error) {
 	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		return fmt.Errorf("tls: %w", err)
+		return nil, fmt.Errorf("tls: %w", err)
 	}
-	c.current.Store(&cert)
-	return nil
+	return &cert, nil
 }
 
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -45,6 +46,20 @@ func openKernel(ctx context.Context, cfg *config.Config) (kernelSide, error) {
 		return d, nil
 	})
 	return k, err
+}
+
+// warn tells what is out of the ordinary about a splice that is on.
+func (k kernelSide) warn(log *slog.Logger) {
+	d, ok := k.kernel.(*datapath.Datapath)
+	if !ok {
+		return
+	}
+	if path, whole := d.Cgroup(); !whole {
+		log.Warn("servers outside of this part of the cgroup hierarchy are not spliced", "cgroup", path)
+	}
+	if n := d.Swept(); n > 0 {
+		log.Warn("a predecessor ended without closing its connections", "flows", n)
+	}
 }
 
 func spliceParams(cfg *config.Config) (splice.Params, error) {

@@ -27,7 +27,7 @@ const (
 
 var framings = [...]string{"more", "whole", "last", "partial", "foreign"}
 
-// A walker is the native build of frame.h with sanitizers, as a process.
+// A walker is the native build of frame.h and event.h with sanitizers, as a process.
 type walker struct {
 	mu  sync.Mutex
 	in  io.WriteCloser
@@ -70,17 +70,23 @@ func newWalker(t testing.TB) *walker {
 
 func (w *walker) walk(t testing.TB, msg []byte) int {
 	t.Helper()
+	framing, _ := w.judge(t, msg)
+	return framing
+}
+
+func (w *walker) judge(t testing.TB, msg []byte) (framing int, delta bool) {
+	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := binary.NativeEndian.AppendUint32(nil, uint32(len(msg)))
 	if _, err := w.in.Write(append(b, msg...)); err != nil {
 		t.Fatal(err)
 	}
-	var got [1]byte
+	var got [2]byte
 	if _, err := io.ReadFull(w.out, got[:]); err != nil {
 		t.Fatal(err)
 	}
-	return int(got[0])
+	return int(got[0]), got[1] != 0
 }
 
 // reference is the obvious way to say the same.

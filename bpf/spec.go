@@ -12,13 +12,16 @@ import (
 // Version is the version of the layout of the pinned maps. It names their
 // directory and stands in the meta map. Raise it with every change of abi.h or
 // maps.h that an older reader would misread.
-const Version = 1
+const Version = 2
 
 // Announcement is put on the agent's own sockets, see include/abi.h.
 type Announcement = TautlineAnnouncement
 
 // Arm is the agent's offer to splice, see include/abi.h.
 type Arm = TautlineArm
+
+// ArmMode says what an Arm lets pass, see include/abi.h.
+type ArmMode = TautlineArmMode
 
 // Backend is a row of the routing table, see include/abi.h.
 type Backend = TautlineBackend
@@ -52,6 +55,12 @@ const (
 	FlowSpliced   = TautlineFlowStateFLOW_SPLICED
 )
 
+// Modes of an arm, see include/abi.h.
+const (
+	ArmChunks = TautlineArmModeARM_CHUNKS
+	ArmDeltas = TautlineArmModeARM_DELTAS
+)
+
 // Reasons, see include/abi.h.
 const (
 	ClaimTaken       = TautlineReasonCLAIM_TAKEN
@@ -69,6 +78,7 @@ const (
 	PassWindow       = TautlineReasonPASS_WINDOW
 	PassPartial      = TautlineReasonPASS_PARTIAL
 	PassFraming      = TautlineReasonPASS_FRAMING
+	PassEvent        = TautlineReasonPASS_EVENT
 	PassTarget       = TautlineReasonPASS_TARGET
 	PassStale        = TautlineReasonPASS_STALE
 	PassBypassed     = TautlineReasonPASS_BYPASSED
@@ -91,6 +101,7 @@ var reasonNames = [ReasonCount]string{
 	PassWindow:       "pass_window",
 	PassPartial:      "pass_partial",
 	PassFraming:      "pass_framing",
+	PassEvent:        "pass_event",
 	PassTarget:       "pass_target",
 	PassStale:        "pass_stale",
 	PassBypassed:     "pass_bypassed",
@@ -102,6 +113,17 @@ func (r TautlineReason) String() string {
 		return "unknown"
 	}
 	return reasonNames[r]
+}
+
+// String returns the mode's name, "unknown" outside the enum.
+func (m TautlineArmMode) String() string {
+	switch m {
+	case ArmChunks:
+		return "chunks"
+	case ArmDeltas:
+		return "deltas"
+	}
+	return "unknown"
 }
 
 // String returns the state's name, "unknown" outside the enum.

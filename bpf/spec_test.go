@@ -89,6 +89,9 @@ func TestNames(t *testing.T) {
 	if s := bpf.ReasonCount.String(); s != "unknown" {
 		t.Errorf("outside: %q", s)
 	}
+	if bpf.ArmChunks.String() != "chunks" || bpf.ArmDeltas.String() != "deltas" || (bpf.ArmDeltas+1).String() != "unknown" {
+		t.Errorf("modes: %s, %s, %s", bpf.ArmChunks, bpf.ArmDeltas, bpf.ArmDeltas+1)
+	}
 	for s := bpf.FlowAnnounced; s <= bpf.FlowSpliced; s++ {
 		if s.String() == "unknown" {
 			t.Errorf("state %d has no name", s)

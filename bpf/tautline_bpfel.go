@@ -24,7 +24,16 @@ type TautlineArm struct {
 	ClientCookie uint64
 	Position     uint32
 	Credit       uint32
+	Mode         TautlineArmMode
+	Pad          uint32
 }
+
+type TautlineArmMode uint32
+
+const (
+	TautlineArmModeARM_CHUNKS TautlineArmMode = 0
+	TautlineArmModeARM_DELTAS TautlineArmMode = 1
+)
 
 type TautlineBackend struct {
 	_                structs.HostLayout
@@ -77,6 +86,8 @@ type TautlineFlow struct {
 	Backend      uint32
 	State        TautlineFlowState
 	Position     uint32
+	Mode         uint32
+	Pad          uint32
 }
 
 type TautlineFlowState uint32
@@ -121,10 +132,11 @@ const (
 	TautlineReasonPASS_WINDOW       TautlineReason = 12
 	TautlineReasonPASS_PARTIAL      TautlineReason = 13
 	TautlineReasonPASS_FRAMING      TautlineReason = 14
-	TautlineReasonPASS_TARGET       TautlineReason = 15
-	TautlineReasonPASS_STALE        TautlineReason = 16
-	TautlineReasonPASS_BYPASSED     TautlineReason = 17
-	TautlineReasonREASON_COUNT      TautlineReason = 18
+	TautlineReasonPASS_EVENT        TautlineReason = 15
+	TautlineReasonPASS_TARGET       TautlineReason = 16
+	TautlineReasonPASS_STALE        TautlineReason = 17
+	TautlineReasonPASS_BYPASSED     TautlineReason = 18
+	TautlineReasonREASON_COUNT      TautlineReason = 19
 )
 
 // Names of all BPF objects in the ELF.

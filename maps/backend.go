@@ -79,6 +79,14 @@ func (s *Set) DeleteBackend(id uint32) error {
 	return errors.Join(errs...)
 }
 
+// ForgetBackends removes the rows of all backends: what a predecessor believed, and
+// its chunk gaps, whose numbers now belong to others.
+func (s *Set) ForgetBackends() error {
+	_, err1 := sweep[uint32](s.m.Backends)
+	_, err2 := sweep[uint32](s.m.Latency)
+	return errors.Join(err1, err2)
+}
+
 // Backends returns the routing table by backend number.
 func (s *Set) Backends() (map[uint32]Backend, error) {
 	rows := make(map[uint32]Backend)

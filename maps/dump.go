@@ -92,18 +92,18 @@ func (s *Set) backendSheet() (*sheet, error) {
 }
 
 func (s *Set) flowSheet() (*sheet, error) {
-	sh := &sheet{columns: []string{"server", "agent", "backend", "state", "redirected_bytes", "redirected_chunks", "arms", "credit", "client_cookie", "server_netns"}}
+	sh := &sheet{columns: []string{"server", "agent", "backend", "state", "redirected_bytes", "redirected_chunks", "arms", "mode", "credit", "client_cookie", "server_netns"}}
 	err := s.Flows(func(c Conn, f bpf.Flow) bool {
-		sh.add(c.Server.String(), c.Agent.String(), f.Backend, f.State.String(), f.Redirected, f.Chunks, f.Arms, f.Credit, f.ClientCookie, f.ServerNetns)
+		sh.add(c.Server.String(), c.Agent.String(), f.Backend, f.State.String(), f.Redirected, f.Chunks, f.Arms, bpf.ArmMode(f.Mode).String(), f.Credit, f.ClientCookie, f.ServerNetns)
 		return true
 	})
 	return sh, err
 }
 
 func (s *Set) armSheet() (*sheet, error) {
-	sh := &sheet{columns: []string{"server", "agent", "position", "credit", "client_cookie"}}
+	sh := &sheet{columns: []string{"server", "agent", "position", "credit", "mode", "client_cookie"}}
 	err := s.Arms(func(c Conn, a bpf.Arm) bool {
-		sh.add(c.Server.String(), c.Agent.String(), a.Position, a.Credit, a.ClientCookie)
+		sh.add(c.Server.String(), c.Agent.String(), a.Position, a.Credit, a.Mode.String(), a.ClientCookie)
 		return true
 	})
 	return sh, err

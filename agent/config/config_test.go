@@ -94,6 +94,9 @@ func TestBackendsAreCompleted(t *testing.T) {
 func TestErrorsNameTheSetting(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"unknown key":        {"poll: {intervall: 1s}", "intervall"},
+		"unknown, empty":     {"routng: {}", "routng"},
+		"unknown, null":      {"routing: {polcy: }", "routing.polcy"},
+		"backend name":       {"backends: [{name: a/b, url: \"http://a:1\"}]", "backends[0].name"},
 		"unknown list key":   {"backends: [{url: \"http://a:1\", nam: x}]", "nam"},
 		"not yaml":           {"a: [", "tautline.yaml"},
 		"site":               {"site: a.b", "site must be a DNS-1123 label"},

@@ -78,6 +78,43 @@ func merge(v *viper.Viper, path string) error {
 	if err := v.ReadConfig(bytes.NewReader(raw)); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	return unknownKeys(path, raw)
+}
+
+// unknownKeys finds what viper keeps quiet about: it drops a key without a value,
+// so that UnmarshalExact never sees it. Keys of backends are left to the latter.
+func unknownKeys(path string, raw []byte) error {
+	d, err := viper.NewCodecRegistry().Decoder("yaml")
+	if err != nil {
+		return err
+	}
+	file := map[string]any{}
+	if err := d.Decode(raw, file); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	known, err := withDefaults()
+	if err != nil {
+		return err
+	}
+	var unknown []string
+	var walk func(prefix string, m map[string]any)
+	walk = func(prefix string, m map[string]any) {
+		for k, val := range m {
+			name := prefix + k
+			inner, isMap := val.(map[string]any)
+			switch {
+			case !known.IsSet(name):
+				unknown = append(unknown, name)
+			case isMap:
+				walk(name+".", inner)
+			}
+		}
+	}
+	walk("", file)
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return fmt.Errorf("%s: unknown key: %s", path, strings.Join(unknown, ", "))
+	}
 	return nil
 }
 

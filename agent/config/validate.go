@@ -13,6 +13,10 @@ import (
 // dns1123 is a DNS-1123 label: site names go into ids, so they hold no period.
 var dns1123 = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
+// backendName is what names a backend in metrics, status and the kernel's table. A
+// slash stands there between the site and the name of another site's gateway.
+var backendName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._:]{0,62}$`)
+
 // Validate reports every setting that cannot be used, each by its name.
 func (c *Config) Validate() error {
 	var errs []error
@@ -69,6 +73,9 @@ func (c *Config) validateBackends() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s.url must be http://host:port or https://host:port, got %q", at, b.URL))
 		case u.RawQuery != "" || u.Fragment != "" || u.User != nil || u.Path != "":
 			errs = append(errs, fmt.Errorf("%s.url must have no path, query, fragment or user, got %q", at, b.URL))
+		}
+		if !backendName.MatchString(b.Name) {
+			errs = append(errs, fmt.Errorf("%s.name must be 1 to 63 letters, digits, ., _, : or -, got %q", at, b.Name))
 		}
 		if !dns1123.MatchString(b.Site) {
 			errs = append(errs, fmt.Errorf("%s.site must be a DNS-1123 label, got %q", at, b.Site))

@@ -25,6 +25,9 @@ var (
 	ErrLocked = errors.New("pin path is in use by another agent")
 	// ErrNotBPFFS says that the pin path is not on a bpf file system.
 	ErrNotBPFFS = errors.New("not on a bpf file system")
+	// ErrPinDenied says that the pin path, or what is pinned there, is not for this
+	// process's user. Capabilities do not stand in for that.
+	ErrPinDenied = errors.New("pin path is another user's")
 	// ErrRejected says that the kernel refused a program; the text is its reason.
 	ErrRejected = errors.New("kernel refused the program")
 )
@@ -49,7 +52,7 @@ type Datapath struct {
 // Open loads, pins and attaches. On an error nothing stays loaded; pins that were
 // there stay as they were.
 //
-// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrLocked,
+// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrPinDenied, ErrLocked,
 // ErrRejected, maps.ErrIncompatible.
 func Open(o Options) (*Datapath, error) {
 	missing, err := missingCapabilities()
@@ -107,6 +110,9 @@ func (d *Datapath) open(o Options) error {
 	if d.swept, err = d.set.Sweep(); err != nil {
 		return err
 	}
+	if err := d.set.ForgetBackends(); err != nil {
+		return err
+	}
 	for m, p := range map[*ebpf.Map]*ebpf.Program{
 		d.objs.ServerSocks: d.objs.OnMessage,
 		d.objs.TrialSocks:  d.objs.OnTrial,
@@ -129,6 +135,18 @@ func (d *Datapath) open(o Options) error {
 
 // preparePins makes the directory, takes the lock and refuses what does not fit.
 func (d *Datapath) preparePins(pinPath string) error {
+	return denied(d.takePins(pinPath))
+}
+
+// denied names an error of file permissions. What bpf(2) itself may not is EPERM.
+func denied(err error) error {
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: %v", ErrPinDenied, err)
+	}
+	return err
+}
+
+func (d *Datapath) takePins(pinPath string) error {
 	if err := onBPFFS(pinPath); err != nil {
 		return err
 	}
@@ -191,7 +209,8 @@ func (d *Datapath) Cgroup() (path string, whole bool) { return d.cgroup, d.whole
 func (d *Datapath) Swept() int { return d.swept }
 
 // Close detaches and unloads. Splices must have ended: close the connections
-// first. The pins stay, with their counters; no program is left in them.
+// first. The pins stay, with the counters and the last routing table, which the
+// next Open clears; no program is left in them.
 func (d *Datapath) Close() error {
 	var errs []error
 	if d.link != nil {

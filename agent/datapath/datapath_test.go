@@ -98,16 +98,43 @@ func TestPins(t *testing.T) {
 	}
 
 	// The numbers outlive the agent.
-	d = open(t, pins)
-	if rows, err := d.Maps().Backends(); err != nil || rows[4].Name != "gpu4" {
-		t.Errorf("after a restart: %+v, %v", rows, err)
-	}
-	if err := d.Close(); err != nil {
+	if reader, err = maps.Open(pins); err != nil {
 		t.Fatal(err)
+	}
+	if rows, err := reader.Backends(); err != nil || rows[4].Name != "gpu4" {
+		t.Errorf("after the end: %+v, %v", rows, err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
 // What operators see with the tool that they have.
+// TestPredecessorsBackendsAreForgotten: their rows would stand beside ours, and
+// their chunk gaps would be taken for those of the backends that have their numbers.
+func TestPredecessorsBackendsAreForgotten(t *testing.T) {
+	pins := pinPath(t)
+	d := open(t, pins)
+	if err := d.Maps().PutBackend(1, maps.Backend{Name: "gone"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, pins)
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if rows, err := d.Maps().Backends(); err != nil || len(rows) != 0 {
+		t.Errorf("rows %v, error %v", rows, err)
+	}
+	if _, ok, err := d.Maps().Latency(1); ok || err != nil {
+		t.Errorf("chunk gaps are there: %v, error %v", ok, err)
+	}
+}
+
 func TestBpftoolReadsBackends(t *testing.T) {
 	bpftool, err := exec.LookPath("bpftool")
 	if err != nil {

@@ -100,11 +100,11 @@ func cgroupCheck(o Options) Check {
 
 func pinCheck(pinPath string) Check {
 	c := Check{Name: "pins", Detail: maps.Dir(pinPath)}
-	if err := onBPFFS(pinPath); err != nil {
-		c.Detail, c.Advice = err.Error(), "mount -t bpf bpf /sys/fs/bpf"
+	if err := denied(onBPFFS(pinPath)); err != nil {
+		c.Detail, c.Advice = err.Error(), Advice(err)
 		return c
 	}
-	switch err := maps.Verify(pinPath); {
+	switch err := denied(maps.Verify(pinPath)); {
 	case err == nil:
 		c.Detail += " is compatible"
 	case errors.Is(err, maps.ErrNotPinned):
@@ -113,7 +113,7 @@ func pinCheck(pinPath string) Check {
 		c.Detail, c.Advice = err.Error(), "stop the other version and remove "+maps.Dir(pinPath)+", or set another splice.pin_path"
 		return c
 	default:
-		c.Detail = err.Error()
+		c.Detail, c.Advice = err.Error(), Advice(err)
 		return c
 	}
 	c.OK = true
@@ -144,6 +144,8 @@ func Advice(err error) string {
 		return "mount cgroup v2"
 	case errors.Is(err, ErrNotBPFFS):
 		return "mount -t bpf bpf /sys/fs/bpf"
+	case errors.Is(err, ErrPinDenied):
+		return "as root, make a directory for the agent's user on the bpf file system (mkdir, chown; its parents must let the user pass) and set splice.pin_path to it"
 	case errors.Is(err, ErrLocked):
 		return "stop the other agent, or set another splice.pin_path"
 	case errors.Is(err, maps.ErrIncompatible):

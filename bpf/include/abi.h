@@ -41,6 +41,13 @@ struct flow {
 	__u32 backend;
 	enum flow_state state;
 	__u32 position;        /* of the last arm that was taken */
+	__u32 mode;            /* its enum arm_mode */
+	__u32 pad;
+};
+
+enum arm_mode {
+	ARM_CHUNKS, /* whole chunks */
+	ARM_DELTAS, /* a chunk a message, each one event without ids: see event.h */
 };
 
 /* The agent's word that everything up to a position has reached the client. */
@@ -49,6 +56,8 @@ struct arm {
 	__u64 client_cookie;
 	__u32 position;        /* bytes the server has sent to the agent, mod 2^32 */
 	__u32 credit;          /* bytes */
+	enum arm_mode mode;
+	__u32 pad;
 };
 
 /* Put on the agent's own socket before connect: this connection is ours. */
@@ -80,6 +89,7 @@ enum reason {
 	PASS_WINDOW,           /* larger than what can be read directly */
 	PASS_PARTIAL,          /* does not end on a chunk boundary */
 	PASS_FRAMING,          /* not chunked framing, or not a kind we follow */
+	PASS_EVENT,            /* may hold ids that the agent must rewrite */
 	PASS_TARGET,           /* the client's socket is gone */
 	PASS_STALE,            /* a socket whose flow is gone */
 	PASS_BYPASSED,         /* bytes went to the agent past this program */

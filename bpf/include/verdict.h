@@ -8,6 +8,7 @@
 #define TAUTLINE_VERDICT_H
 
 #include "count.h"
+#include "event.h"
 #include "frame.h"
 
 /* Credit pays for kernel memory, not only for bytes: a message of a few bytes may
@@ -33,6 +34,46 @@ static long walk_chunk(__u32 i, void *ctx)
 	w->framing = frame_step(data, end, w->size, &off);
 	w->off = off;
 	return w->framing != FRAME_MORE;
+}
+
+struct line_walk {
+	struct sk_msg_md *msg;
+	__u32 size;
+	__u32 from;
+	__u32 at;
+};
+
+static long walk_line(__u32 i, void *ctx)
+{
+	struct line_walk *w = ctx;
+	const __u8 *data = w->msg->data;
+	const __u8 *end = w->msg->data_end;
+
+	return event_line(data, end, w->size, w->from, i, &w->at);
+}
+
+/* Whether a message of whole chunks is one event without ids. Without a line's end
+ * at is 0, and no line ends there. */
+static __always_inline int is_delta(struct sk_msg_md *msg)
+{
+	const __u8 *data = msg->data;
+	const __u8 *end = msg->data_end;
+	struct line_walk w = { .msg = msg, .size = msg->size };
+
+	w.from = event_name(data, end, w.size);
+	if (!w.from)
+		return 0;
+	bpf_loop(EVENT_NAME_STEPS, walk_line, &w, 0);
+	data = msg->data;
+	end = msg->data_end;
+	w.from = event_text(data, end, w.from, w.at);
+	if (!w.from)
+		return 0;
+	w.at = 0;
+	bpf_loop(EVENT_LINE_STEPS, walk_line, &w, 0);
+	data = msg->data;
+	end = msg->data_end;
+	return event_ends(data, end, w.size, w.from, w.at);
 }
 
 /* Bytes the server has sent to the agent; redirected ones are not among them. */
@@ -63,6 +104,7 @@ static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, 
 	flow->client_cookie = arm->client_cookie;
 	flow->credit = arm->credit;
 	flow->position = position;
+	flow->mode = arm->mode;
 	flow->arms++;
 	flow->state = FLOW_SPLICED;
 	bpf_map_delete_elem(&arms, &claim->key);
@@ -100,6 +142,8 @@ static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *cl
 		return PASS_PARTIAL;
 	}
 
+	if (flow->mode != ARM_CHUNKS && !is_delta(msg))
+		return PASS_EVENT;
 	if (bpf_msg_redirect_hash(msg, &client_socks, &flow->client_cookie, 0) != SK_PASS)
 		return PASS_TARGET;
 	return REDIRECTED;

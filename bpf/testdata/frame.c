@@ -2,9 +2,9 @@
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * frame.h on its own, for tests: reads messages (a 4-byte length in host order,
- * then the bytes) and answers each with one byte, the framing, as the verdict
- * program would find it. Each message lies in memory of exactly its size, so that
+ * frame.h and event.h on their own, for tests: reads messages (a 4-byte length in
+ * host order, then the bytes) and answers each with two bytes, the framing and
+ * whether it is a delta, as the verdict program would find them. Each message lies in memory of exactly its size, so that
  * the sanitizer sees every read beyond it.
  */
 #include <stdint.h>
@@ -13,7 +13,8 @@
 
 typedef uint8_t __u8;
 typedef uint32_t __u32;
-#include "../include/frame.h"
+typedef uint64_t __u64;
+#include "../include/event.h"
 
 static enum framing walk(const __u8 *data, __u32 size)
 {
@@ -25,6 +26,28 @@ static enum framing walk(const __u8 *data, __u32 size)
 	return framing;
 }
 
+static __u32 line_end(const __u8 *data, __u32 size, __u32 from, __u32 steps)
+{
+	__u32 at = 0, i;
+
+	for (i = 0; i < steps; i++)
+		if (event_line(data, data + size, size, from, i, &at))
+			break;
+	return at;
+}
+
+static int is_delta(const __u8 *data, __u32 size)
+{
+	const __u8 *end = data + size;
+	__u32 name, text;
+
+	name = event_name(data, end, size);
+	if (!name)
+		return 0;
+	text = event_text(data, end, name, line_end(data, size, name, EVENT_NAME_STEPS));
+	return text && event_ends(data, end, size, text, line_end(data, size, text, EVENT_LINE_STEPS));
+}
+
 int main(void)
 {
 	__u32 size;
@@ -34,7 +57,10 @@ int main(void)
 
 		if (!data || fread(data, 1, size, stdin) != size)
 			return 2;
-		putchar(walk(data, size));
+		enum framing framing = walk(data, size);
+
+		putchar(framing);
+		putchar(framing == FRAME_WHOLE && is_delta(data, size));
 		fflush(stdout);
 		free(data);
 	}

@@ -72,7 +72,7 @@ func runAgent(c *cobra.Command, load func() (*config.Config, error)) error {
 		fmt.Fprintf(c.OutOrStdout(), "admin http://%s\n", a.AdminAddr())
 	}
 	if len(cfg.Backends) == 0 {
-		log.Warn("no backends: every request is answered 404")
+		log.Warn("no backends: every request is answered 503")
 	}
 
 	hup := make(chan os.Signal, 1)

@@ -32,7 +32,8 @@ func newBench() *cobra.Command {
 		Example: "  tautline bench\n" +
 			"  tautline bench --paths direct,spliced,nginx --phases streams --streams 1000 --rounds 5 --chart bench.svg\n" +
 			"  tautline bench --peer 'caddy=caddy reverse-proxy --from http://{listen} --to {upstream}' -o json\n" +
-			"  tautline bench --paths direct,spliced --phases streams --duration 1s --rounds 1 --assert-spliced 0.9",
+			"  tautline bench --paths direct,spliced --phases streams --duration 1s --rounds 1 --assert-spliced 0.9\n" +
+			"  tautline bench --api responses --paths spliced,unspliced --phases streams",
 		Args: noArgs,
 	}
 	o := addOutput(c)
@@ -40,6 +41,7 @@ func newBench() *cobra.Command {
 	f.StringSliceVar(&opt.Paths, "paths", nil, "what to compare, in this order (default: all that is installed)")
 	f.StringArrayVar(&opt.Peers, "peer", nil, "another router: name=COMMAND with {listen} and {upstream}; also {listen_port}, {upstream_port}, {dir}")
 	f.StringSliceVar(&opt.Phases, "phases", opt.Phases, "what to measure")
+	f.StringVar(&opt.API, "api", opt.API, "what the streams are: chat, or responses, whose events all but the deltas pass through the agent")
 	f.IntVar(&opt.Streams, "streams", opt.Streams, "paced streams at once")
 	f.Float64Var(&opt.Rate, "rate", opt.Rate, "chunks per second of one stream")
 	f.IntVar(&opt.Tokens, "tokens", opt.Tokens, "tokens of one response")

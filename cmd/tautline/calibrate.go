@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ func newCalibrate() *cobra.Command {
 		if o.URL == "" {
 			return usageError("%s needs --url", c.CommandPath())
 		}
-		if *out == "table" {
+		if *out == "table" && terminal(os.Stderr) {
 			o.Progress = c.ErrOrStderr()
 		}
 		r, err := calibrate.Run(c.Context(), o)

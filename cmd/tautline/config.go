@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tautline/tautline/agent"
 	"github.com/tautline/tautline/agent/config"
 )
 
@@ -18,15 +19,21 @@ func newConfig() *cobra.Command {
 	}
 	c.AddCommand(
 		&cobra.Command{
-			Use:     "check FILE",
-			Short:   "Say whether an agent would start with this file",
+			Use:   "check FILE",
+			Short: "Say whether an agent would start with this file",
+			Long: "Say whether an agent would start with this file: settings, key files and\n" +
+				"certificates. Ports and the kernel are not tried; see tautline doctor.",
 			Example: "  tautline config check tautline.yaml",
 			Args:    exactArgs(1),
 			RunE: func(c *cobra.Command, args []string) error {
-				if _, err := config.Load(args[0], nil); err != nil {
+				cfg, err := config.Load(args[0], nil)
+				if err == nil {
+					err = agent.Check(cfg)
+				}
+				if err != nil {
 					return err
 				}
-				_, err := fmt.Fprintln(c.OutOrStdout(), "ok")
+				_, err = fmt.Fprintln(c.OutOrStdout(), "ok")
 				return err
 			},
 		},

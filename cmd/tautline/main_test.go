@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,6 +24,16 @@ func walk(c *cobra.Command, f func(*cobra.Command)) {
 	f(c)
 	for _, sub := range c.Commands() {
 		walk(sub, f)
+	}
+}
+
+func TestConfigCheckReadsTheFilesThatAreNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tautline.yaml")
+	if err := os.WriteFile(file, []byte("prefix_affinity: {tag_key_path: /nonexistent}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, errs := exec(t, "", "config", "check", file); code != exitFailed || !strings.Contains(errs, "tag_key_path") {
+		t.Errorf("exit %d, %q %q", code, out, errs)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tautline/tautline/tools/sim"
+	"github.com/tautline/tautline/tools/sim/traffic"
 )
 
 func newSim() *cobra.Command {
@@ -21,11 +22,13 @@ func newSim() *cobra.Command {
 		Use:   "sim",
 		Short: "Compare routing policies on a simulated fleet",
 		Long: "Compare routing policies on a simulated fleet, with the agent's own decision code.\n" +
-			"The preset seed prints the table of the article and checks what can be worked out\n" +
-			"by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
+			"The preset seed prints the table of the article on llm-d 1.0's cache-affinity\n" +
+			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
 		Example: "  tautline sim --preset seed\n" +
 			"  tautline sim --preset seed --sweep tau=20000:600000:20000 --out charts\n" +
-			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8",
+			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8\n" +
+			"  tautline sim --study --seeds 8\n" +
+			"  tautline sim --convert-mooncake mooncake.jsonl > trace.jsonl; tautline sim --trace trace.jsonl",
 		Args: noArgs,
 	}
 	f := c.Flags()
@@ -43,12 +46,23 @@ func newSim() *cobra.Command {
 	f.BoolVar(&o.Exact, "exact", false, "real 256-byte blocks (slower)")
 	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals (0: the preset's)")
 	f.StringVar(&o.Out, "out", "", "folder for report.html, charts and results.json")
+	f.Lookup("load").DefValue = "" // or help would say [], which is none of its load points
+	f.Lookup("load").Usage += " (default: those of the preset)"
 	out := addOutput(c)
 	quiet := f.Bool("quiet", false, "no progress bar")
+	study := f.Bool("study", false, "compare policies over all workloads: how often each is within 5 % of the best")
+	overload := f.Bool("overload", false, "with --study: the points above the knee too")
+	mooncake := f.String("convert-mooncake", "", "print this Mooncake trace as JSON lines for --trace, and stop")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o.Format = string(*out)
-		if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 && !*quiet {
+		if *mooncake != "" {
+			return convertMooncake(c, *mooncake)
+		}
+		if terminal(os.Stderr) && !*quiet {
 			o.Progress = c.ErrOrStderr()
+		}
+		if *study {
+			return runStudy(c, o, *overload)
 		}
 		r, err := sim.Lab(c.Context(), o, c.OutOrStdout())
 		if err != nil {
@@ -60,4 +74,34 @@ func newSim() *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// runStudy compares policies over the presets; --preset narrows it to one.
+func runStudy(c *cobra.Command, o sim.Options, overload bool) error {
+	s := sim.StudyOptions{
+		Policies: o.Policies, Seeds: o.Seeds, Workers: o.Workers, Overload: overload, Exact: o.Exact, Duration: o.Duration,
+		Memory: o.Memory, Agents: o.Agents, Telling: o.Telling, Unstreamed: o.Unstreamed,
+		Format: o.Format, Progress: o.Progress,
+	}
+	if c.Flags().Changed("preset") {
+		s.Presets = []string{o.Preset}
+	}
+	_, err := sim.RunStudy(c.Context(), s, c.OutOrStdout())
+	return err
+}
+
+func convertMooncake(c *cobra.Command, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = traffic.ConvertMooncake(f, c.OutOrStdout())
+	return err
+}
+
+// terminal tells whether somebody watches, so that a line may be drawn over itself.
+func terminal(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }

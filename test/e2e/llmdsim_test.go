@@ -80,11 +80,13 @@ func TestLLMDSim(t *testing.T) {
 	}
 }
 
-// simEnv says where the simulator differs from an engine: ids are random, and
-// what it cannot do.
+// simEnv says where the simulator differs from an engine: its ids and the
+// arguments of its tool calls are random; it refuses a system prompt in parts
+// (messagesStream), has no count_tokens, and would echo a big prompt for an
+// hour, so its context is too small for one.
 var simEnv = []string{
-	"E2E_VOLATILE=id,item_id,call_id",
-	"E2E_ABSENT=",
+	"E2E_VOLATILE=id,item_id,call_id,arguments",
+	"E2E_ABSENT=bigPrompt,messagesStream,countTokens",
 }
 
 // stickyPrompt sends a long prompt three times: the later ones must go where
@@ -108,8 +110,8 @@ func startSim(t *testing.T, binary string, i int) string {
 	// It waits for its network before it begins, and ends with its input, so
 	// that it cannot outlive the test.
 	cmd := exec.Command("sh", "-c", `read go && ip link set lo up && { "$0" "$@" </dev/null & read end; kill $!; wait $!; }`, binary,
-		"--model", "stand-in", "--port", "8000", "--mode", "echo", "--max-model-len", "1000000", "--max-num-seqs", "8",
-		"--latency-calculator", "per-token", "--prefill-overhead", "5ms", "--prefill-time-per-token", "20us", "--inter-token-latency", "5ms",
+		"--model", "stand-in", "--port", "8000", "--mode", "echo", "--max-model-len", "131072", "--max-num-seqs", "8",
+		"--latency-calculator", "per-token", "--prefill-overhead", "5ms", "--prefill-time-per-token", "20us", "--inter-token-latency", "4ms",
 		"--enable-kvcache", "--kv-cache-size", "65536", "--block-size", "16")
 	cmd.Env = append(os.Environ(), "POD_IP=127.0.0.1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}

@@ -16,7 +16,7 @@ func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
 	if s := r.agent.Status().Splice; s.State != "on" {
 		t.Skipf("the kernel cannot splice here: %s", s.Reason)
 	}
-	const n, body = 6, `{"model":"stand-in","stream":true,"max_tokens":60,"min_tokens":60,"messages":[{"role":"user","content":"%"}]}`
+	const n, body = 6, `{"model":"stand-in","stream":true,"max_tokens":200,"min_tokens":200,"messages":[{"role":"user","content":"%"}]}`
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for i := range n {
@@ -37,8 +37,8 @@ func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
 	if s.Outcomes["ended/spliced"] != n {
 		t.Errorf("responses ended %v, want %d spliced", s.Outcomes, n)
 	}
-	if s.Chunks < n*60/2 {
-		t.Errorf("%d chunks were spliced, want most of %d", s.Chunks, n*60)
+	if s.Chunks < n*200/4 {
+		t.Errorf("%d chunks were spliced, want many of %d", s.Chunks, n*200)
 	}
 }
 
@@ -61,5 +61,56 @@ func TestASplicedStreamIsNotIdle(t *testing.T) {
 	}
 	if s := settled(t, r.agent).Splice; s.Chunks < 300 {
 		t.Errorf("%d chunks were spliced: the test shows nothing", s.Chunks)
+	}
+}
+
+// TestResponsesStreamsAreSpliced: the ids in a stream of the Responses API are
+// tagged, and the kernel carries its deltas all the same.
+func TestResponsesStreamsAreSpliced(t *testing.T) {
+	f, c := newFleet(t), startSDK(t)
+	a, _ := f.start(t, object{"splice.mode": "auto", "splice.pin_path": "", "prefix_affinity.tag_key_path": keyFile(t, "k")})
+	if s := a.Status().Splice; s.State != "on" {
+		t.Skipf("the kernel cannot splice here: %s", s.Reason)
+	}
+	c.base = "http://" + a.Addr()
+	const n, tokens = 6, 100
+	first := field(c.ok("responses.create", create(nil)), "id")
+	deltas := 0
+	for i := range n {
+		body := create(object{"stream": true, "max_output_tokens": tokens, "min_tokens": tokens, "previous_response_id": first})
+		if i%2 == 1 {
+			body["metadata"] = object{"id": "resp_mine"}
+		}
+		id := ""
+		for k, e := range c.events("responses.create", body) {
+			if e["sequence_number"] != float64(k) {
+				t.Fatalf("event %d has number %v", k, e["sequence_number"])
+			}
+			if kind := field(e, "type"); strings.HasSuffix(kind, ".delta") {
+				deltas++
+			}
+			if e["response"] == nil {
+				continue
+			}
+			if id == "" {
+				id = field(e, "response", "id")
+				untagged(t, id)
+			}
+			if field(e, "response", "id") != id || field(e, "response", "previous_response_id") != first {
+				t.Errorf("%s: id %q, previous %q", e["type"], field(e, "response", "id"), field(e, "response", "previous_response_id"))
+			}
+		}
+		f.holder(t, "responses", id)
+	}
+	if deltas < n*tokens/2 {
+		t.Fatalf("%d deltas: the test shows nothing", deltas)
+	}
+	s := settled(t, a).Splice
+	t.Logf("%d of %d deltas were spliced", s.Chunks, deltas)
+	if s.Outcomes["ended/spliced"] != n || s.Outcomes["ended/rewritten"] != 1 {
+		t.Errorf("responses ended %v, want %d spliced and the one that is no stream rewritten", s.Outcomes, n)
+	}
+	if s.Chunks < uint64(deltas)/2 || s.Chunks > uint64(deltas) {
+		t.Errorf("%d chunks were spliced, want most of %d deltas", s.Chunks, deltas)
 	}
 }

@@ -19,7 +19,7 @@ for m in /modules/*.ko; do
 	insmod "$m" || echo "@splat cannot load $m"
 done
 
-echo "@kernel $(uname -r) $(uname -v)"
+printf "\n@kernel %s %s\n" "$(uname -r)" "$(uname -v)"
 for dir in /tests/*; do
 	cd "$dir" || continue
 	package=$(cat package)

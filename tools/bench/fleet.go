@@ -87,6 +87,7 @@ func (f *fleet) run(ctx context.Context, m *member, i int, first uint32) {
 	for turn := 0; !f.stopping.Load() && ctx.Err() == nil; turn++ {
 		s := f.spec(i, turn)
 		s.Stream = watermark(first, i, turn)
+		s.Responses = f.b.API == APIResponses
 		body := s.Body(f.body)
 		begin, counted := time.Now(), f.open.Load()
 		faults, what, err := c.Do(ctx, s, body, func(ch stream.Chunk) {
@@ -117,7 +118,7 @@ func (f *fleet) run(ctx context.Context, m *member, i int, first uint32) {
 		}
 		failures = 0
 		m.responses++
-		m.tailWire += int64(stream.DoneWireBytes)
+		m.tailWire += int64(s.DoneWireBytes())
 		m.faults.Add(faults)
 		if m.first == "" {
 			m.first = what

@@ -19,6 +19,7 @@ type Options struct {
 	Phases []string // of Phases
 
 	// Paced streams.
+	API        string // of APIs
 	Streams    int
 	Rate       float64 // chunks per second of one stream
 	Tokens     int     // of one response; then the connection is used again
@@ -41,6 +42,15 @@ type Options struct {
 	Progress func(line string)
 }
 
+// APIs that streams can be asked for in.
+const (
+	APIChat      = "chat"
+	APIResponses = "responses"
+)
+
+// APIs lists them. Requests without a stream are always chats.
+func APIs() []string { return []string{APIChat, APIResponses} }
+
 // Phases lists what can be measured.
 func Phases() []string { return []string{"streams", "requests", "ttft", "idle"} }
 
@@ -48,6 +58,7 @@ func Phases() []string { return []string{"streams", "requests", "ttft", "idle"} 
 func Default() Options {
 	return Options{
 		Phases:  Phases(),
+		API:     APIChat,
 		Streams: 200, Rate: 50, Tokens: 300, ChunkBytes: 220, Duration: 5 * time.Second, Rounds: 3,
 		Concurrency: 200, BodyBytes: 220_000, LoadDuration: 2 * time.Second, TTFTStreams: 20,
 		IdleStreams: 1000, ServerThreads: 1,
@@ -123,6 +134,9 @@ func (o *Options) validate() error {
 			errs = append(errs, fmt.Errorf("%s must be from 100ms to 1h, got %s", name, d))
 		}
 	}
+	if !slices.Contains(APIs(), o.API) {
+		errs = append(errs, fmt.Errorf("no api is called %q; there are %s", o.API, strings.Join(APIs(), ", ")))
+	}
 	if len(o.Phases) == 0 {
 		errs = append(errs, errors.New("no phase is asked for"))
 	}
@@ -162,7 +176,7 @@ func (o *Options) settings() report.Settings {
 		pattern = "spread"
 	}
 	return report.Settings{
-		Streams: o.Streams, Rate: o.Rate, Tokens: o.Tokens, ChunkBytes: o.ChunkBytes, Pattern: pattern,
+		API: o.API, Streams: o.Streams, Rate: o.Rate, Tokens: o.Tokens, ChunkBytes: o.ChunkBytes, Pattern: pattern,
 		Rounds: o.Rounds, Seconds: o.Duration.Seconds(), Concurrency: o.Concurrency, BodyBytes: o.BodyBytes,
 		TTFTStreams: o.TTFTStreams, IdleStreams: o.IdleStreams, ServerThreads: o.ServerThreads,
 	}

@@ -50,7 +50,7 @@ func near(t *testing.T, what string, got, want time.Duration) {
 // tokensTime is what a number of prompt tokens takes.
 func tokensTime(n int) time.Duration { return time.Duration(float64(n) / 20480 * float64(time.Second)) }
 
-// TestBacklogBuildsUpAtThePrefillRate: seed 1's figures, 20,480 tokens/s; the
+// TestBacklogBuildsUpAtThePrefillRate: the article's 20,480 tokens/s; the
 // first tokens come in order of arrival, each after all prompts before it.
 func TestBacklogBuildsUpAtThePrefillRate(t *testing.T) {
 	b := newBench(func(c *Config) { c.TokenDelay = 0 })

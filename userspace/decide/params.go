@@ -41,7 +41,7 @@ type Compare uint8
 // The comparisons.
 const (
 	Gap      Compare = iota // best sticky load minus best other load
-	Absolute                // best sticky load itself, as the seed's text has it
+	Absolute                // best sticky load itself, as the article's text has it
 
 	numCompares = int(Absolute) + 1
 )

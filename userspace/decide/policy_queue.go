@@ -4,8 +4,8 @@ import "math"
 
 // queuePriced stays with the backends of the longest run while their queue is
 // not deeper than the best other queue by more than the match is worth.
-// Source: seed 2. It prices the single request only; seed 1 and the simulator
-// show what that costs where caches are tight.
+// Source: the prefix affinity of the grid gateway. It prices the single request
+// only; the simulator shows what that costs where caches are tight.
 func queuePriced(c choice, cs []Candidate) (int, Outcome, Reason) {
 	run := deepest(cs)
 	some := false

@@ -4,7 +4,7 @@ import "math"
 
 // stickyUntilSaturated stays with all backends that hold enough of the prompt,
 // while the least loaded of them is not more than tau uncached tokens behind
-// the least loaded of the others. Source: seed 1; the gap form is what llm-d ships.
+// the least loaded of the others. Source: llm-d 1.0; the gap form is what it ships.
 func stickyUntilSaturated(c choice, cs []Candidate) (int, Outcome, Reason) {
 	if !c.markQualified(cs) {
 		return c.byLoad(cs, false), NoMatch, ReasonNone

@@ -2,6 +2,7 @@ package key
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
 )
@@ -21,288 +22,235 @@ const canonicalLimit = 16 << 10
 // canon turns one JSON value of at most canonicalLimit bytes into canonical
 // form: compact, members sorted by the bytes of their decoded names, the last
 // of equal names alone, strings decoded between two markText, numbers with the
-// digits as sent. It parses into a flat list of nodes, so the cost stays
-// n log n however the value is nested.
+// digits as sent.
+//
+// It writes while it reads, and puts an object's members in order when the
+// object ends. So a byte moves once for each object around it that came out of
+// order: at most maxDepth times, within memory that the processor has at hand.
 type canon struct {
-	src   []byte
-	text  []byte // decoded strings that had escapes
-	nodes []node
-	open  []int32 // children of the containers being parsed
-	kids  []int32 // children of finished containers, each in one run
-	out   []byte
-	strip bool // drop cache_control markers
+	src       []byte
+	pairs     []pair // members of the objects being read, the innermost last
+	strip     bool   // drop cache_control markers
+	ephemeral bool   // the object read last is of type "ephemeral"
+	out       canonText
+	moved     canonText // members on their way into order
 }
 
-// node is one value. name and text are spans of src, or of text where
-// decoded says so; a container's children are kids[start:end].
-type node struct {
-	start, end           int32
-	nameStart, nameEnd   int32
-	lead                 uint64 // the name's first eight bytes, padded with zeros: names compare fast
-	kind                 byte   // first byte of the value
-	decoded, nameDecoded bool
+// canonText holds a form, which is no longer than its value, and room for what
+// decode and step write in vain.
+type canonText [canonicalLimit + 2*decodeRoom]byte
+
+// pair is one member in canonical form: a name between its marks, a colon and
+// a value, all in out[start:end].
+type pair struct {
+	lead       uint64 // the name's first eight bytes, padded with zeros: names compare fast
+	start, end int32
 }
 
-// value returns the canonical form of src, valid until the next call, or nil
-// if src is not one JSON value. src must be UTF-8.
-func (c *canon) value(src []byte, strip bool) []byte {
-	c.src, c.strip = src, strip
-	c.text, c.nodes, c.kids, c.out = c.text[:0], c.nodes[:0], c.kids[:0], c.out[:0]
-	c.open = c.open[:0]
-	root, end := c.parse(skipSpace(src, 0), 0)
-	if end == bad || skipSpace(src, end) != len(src) {
-		c.src = nil
+// form returns the canonical form of src, valid until the next call, or nil if
+// src is not one JSON value. src must be UTF-8 of at most canonicalLimit bytes.
+func (c *canon) form(src []byte, strip bool) []byte {
+	c.src, c.strip, c.pairs = src, strip, c.pairs[:0]
+	i, n := c.value(skipSpace(src, 0), 0, 0)
+	c.src = nil
+	if i == bad || skipSpace(src, i) != len(src) {
 		return nil
 	}
-	// No value is longer in canonical form than as sent.
-	c.out = slices.Grow(c.out, len(src)+shortText)
-	c.emit(root)
-	c.src = nil
-	return c.out
+	return c.out[:n]
 }
 
-// parse adds the value at i and all below it, and returns its node and the
-// position after it.
-func (c *canon) parse(i, depth int) (int32, int) {
+// value reads the value at i and writes its form to out[n:]. It returns the
+// position after either; the first is bad if this is not JSON.
+func (c *canon) value(i, n, depth int) (after, end int) {
 	if i >= len(c.src) {
-		return 0, bad
+		return bad, n
 	}
-	id := int32(len(c.nodes))
-	kind := c.src[i]
-	c.nodes = append(c.nodes, node{kind: kind})
-	switch kind {
+	switch kind := c.src[i]; kind {
+	case '"':
+		return c.str(i+1, n)
 	case '{', '[':
 		if depth >= maxDepth {
-			return 0, bad
+			return bad, n
 		}
-		mark := len(c.open)
-		var end int
 		if kind == '{' {
-			end = c.members(i+1, depth+1)
-		} else {
-			end = c.elements(i+1, depth+1)
+			return c.object(i+1, n, depth+1)
 		}
-		if end == bad {
-			return 0, bad
-		}
-		children := c.open[mark:]
-		if kind == '{' {
-			children = c.sort(children)
-		}
-		n := &c.nodes[id]
-		n.start = int32(len(c.kids))
-		c.kids = append(c.kids, children...)
-		n.end = int32(len(c.kids))
-		c.open = c.open[:mark]
-		return id, end
-	case '"':
-		start, stop, dec, end := c.str(i)
-		n := &c.nodes[id]
-		n.start, n.end, n.decoded = start, stop, dec
-		return id, end
+		return c.array(i+1, n, depth+1)
 	}
-	end := skipScalar(c.src, i)
-	n := &c.nodes[id]
-	n.start, n.end = int32(i), int32(end)
-	return id, end
+	after = skipScalar(c.src, i)
+	if after == bad {
+		return bad, n
+	}
+	size := after - i
+	if size <= stepBytes && i+stepBytes <= len(c.src) {
+		step(c.out[n:], c.src[i:])
+	} else {
+		copy(c.out[n:], c.src[i:after])
+	}
+	return after, n + size
 }
 
-func (c *canon) members(i, depth int) int {
-	for started := false; ; started = true {
-		var more bool
-		if i, more = separator(c.src, i, '}', started); !more {
-			return i
+// str is value for the string whose content starts at i.
+func (c *canon) str(i, n int) (after, end int) {
+	c.out[n] = markText
+	n++
+	size := copyPlain(c.out[n:], c.src[i:])
+	n += size
+	if i += size; i < len(c.src) && c.src[i] == '"' {
+		after = i + 1
+	} else {
+		var how decoded
+		if size, after, how = decode(c.out[n:], c.src, i); how != decodedAll {
+			return bad, n
 		}
-		if c.src[i] != '"' {
-			return bad
-		}
-		start, stop, dec, end := c.str(i)
-		if end == bad {
-			return bad
-		}
-		i = skipSpace(c.src, end)
-		if i >= len(c.src) || c.src[i] != ':' {
-			return bad
-		}
-		var child int32
-		if child, i = c.parse(skipSpace(c.src, i+1), depth); i == bad {
-			return bad
-		}
-		n := &c.nodes[child]
-		n.nameStart, n.nameEnd, n.nameDecoded = start, stop, dec
-		n.lead = lead(c.name(child))
-		if c.strip && string(c.name(child)) == "cache_control" && c.marker(child) {
-			continue
-		}
-		c.open = append(c.open, child)
+		n += size
 	}
+	c.out[n] = markText
+	return after, n + 1
 }
 
-func (c *canon) elements(i, depth int) int {
+// array is value for the array whose elements start at i.
+func (c *canon) array(i, n, depth int) (after, end int) {
+	c.out[n] = '['
+	n++
 	for started := false; ; started = true {
 		var more bool
 		if i, more = separator(c.src, i, ']', started); !more {
-			return i
+			break
 		}
-		var child int32
-		if child, i = c.parse(i, depth); i == bad {
-			return bad
+		if started {
+			c.out[n] = ','
+			n++
 		}
-		c.open = append(c.open, child)
+		if i, n = c.value(i, n, depth); i == bad {
+			return bad, n
+		}
 	}
+	c.out[n] = ']'
+	return i, n + 1
 }
 
-// str returns the content of the string at i: a span of src, or of text when
-// it had escapes.
-func (c *canon) str(i int) (start, stop int32, dec bool, end int) {
-	i++
-	end = plainEnd(c.src, i)
-	if end < len(c.src) && c.src[end] == '"' {
-		return int32(i), int32(end), false, end + 1
-	}
-	end = skipString(c.src, i)
-	if end == bad {
-		return 0, 0, false, bad
-	}
-	from := len(c.text)
-	c.text = slices.Grow(c.text, end-i+decodeRoom)
-	n, next, how := decode(c.text[from:cap(c.text)], c.src, i)
-	if how != decodedAll || next != end {
-		return 0, 0, false, bad
-	}
-	c.text = c.text[:from+n]
-	return int32(from), int32(from + n), true, end
-}
-
-// sort orders an object's members by name, in place, and keeps the last of
-// equal names.
-func (c *canon) sort(members []int32) []int32 {
-	if len(members) < 2 {
-		return members
-	}
-	if len(members) <= 12 {
-		for i := 1; i < len(members); i++ {
-			for j := i; j > 0 && c.compare(members[j-1], members[j]) > 0; j-- {
-				members[j-1], members[j] = members[j], members[j-1]
+// object is value for the object whose members start at i.
+func (c *canon) object(i, n, depth int) (after, end int) {
+	c.out[n] = '{'
+	n++
+	first, mark := n, len(c.pairs)
+	ordered, ephemeral := true, false
+	for started := false; ; started = true {
+		var more bool
+		if i, more = separator(c.src, i, '}', started); !more {
+			break
+		}
+		if c.src[i] != '"' {
+			return bad, n
+		}
+		start := n
+		if i, n = c.str(i+1, n); i == bad {
+			return bad, n
+		}
+		if i = skipSpace(c.src, i); i >= len(c.src) || c.src[i] != ':' {
+			return bad, n
+		}
+		colon := n
+		c.out[n] = ':'
+		if i, n = c.value(skipSpace(c.src, i+1), n+1, depth); i == bad {
+			return bad, n
+		}
+		if c.strip {
+			name, value := c.out[start+1:colon-1], c.out[colon+1:n]
+			if string(name) == "cache_control" && c.marker(value) {
+				n = start
+				continue
+			}
+			if string(name) == "type" {
+				ephemeral = string(value) == "\xFEephemeral\xFE"
 			}
 		}
-	} else {
-		slices.SortStableFunc(members, c.compare)
-	}
-	kept := members[:1]
-	for _, m := range members[1:] {
-		if c.compare(kept[len(kept)-1], m) == 0 {
-			kept[len(kept)-1] = m
-		} else {
-			kept = append(kept, m)
+		p := pair{lead(c.out[start+1:], colon-start-2), int32(start), int32(n)}
+		c.pairs = append(c.pairs, p)
+		pairs := c.pairs[mark:]
+		if k := len(pairs) - 1; k > 0 && compare(&c.out, pairs[k-1], p) >= 0 {
+			ordered = false
+			for ; k > 0 && k < insertMost && compare(&c.out, pairs[k-1], p) > 0; k-- {
+				pairs[k] = pairs[k-1]
+			}
+			pairs[k] = p
 		}
+		c.out[n] = ','
+		n++
 	}
-	return kept
+	if len(c.pairs) > mark {
+		if !ordered {
+			n = c.order(first, n, c.pairs[mark:])
+		}
+		n-- // the last comma
+	}
+	c.pairs, c.ephemeral = c.pairs[:mark], ephemeral
+	c.out[n] = '}'
+	return i, n + 1
 }
 
-// lead returns the first eight bytes of a name as a number that orders as they
-// do, but for zeros at their end.
-func lead(name []byte) uint64 {
-	if len(name) >= 8 {
-		return binary.BigEndian.Uint64(name)
+// insertMost is how many members an object may have for each to be put into
+// its place among those before it: with more, sorting costs less.
+const insertMost = 12
+
+// order puts the members in out[first:n], each with a comma behind it, into
+// the order of their names, keeps the last of equal names, and returns the new
+// end.
+func (c *canon) order(first, n int, pairs []pair) int {
+	copy(c.moved[first:n], c.out[first:n])
+	if len(pairs) > insertMost {
+		slices.SortFunc(pairs, func(a, b pair) int {
+			return cmp.Or(compare(&c.moved, a, b), cmp.Compare(a.start, b.start))
+		})
 	}
-	var n uint64
-	for _, c := range name {
-		n = n<<8 | uint64(c)
+	n = first
+	for i, p := range pairs {
+		if i+1 < len(pairs) && compare(&c.moved, p, pairs[i+1]) == 0 {
+			continue
+		}
+		from, size := int(p.start), int(p.end-p.start)
+		if size <= 4*stepBytes {
+			for k := 0; k < size; k += stepBytes {
+				step(c.out[n+k:], c.moved[from+k:])
+			}
+		} else {
+			copy(c.out[n:], c.moved[from:from+size])
+		}
+		n += size
+		c.out[n] = ','
+		n++
 	}
-	return n << (8 * (8 - len(name)) & 63)
+	return n
 }
 
-// compare orders two members by name.
-func (c *canon) compare(a, b int32) int {
-	if x, y := c.nodes[a].lead, c.nodes[b].lead; x < y {
+// lead returns the first eight of the size bytes of a name, behind which there
+// is more, as a number that orders as they do, but for zeros at their end.
+func lead(name []byte, size int) uint64 {
+	return binary.BigEndian.Uint64(name) &^ (^uint64(0) >> (8 * uint(size)))
+}
+
+// compare orders two members in text by name.
+func compare(text *canonText, a, b pair) int {
+	if a.lead < b.lead {
 		return -1
-	} else if x > y {
+	}
+	if a.lead > b.lead {
 		return 1
 	}
-	return bytes.Compare(c.name(a), c.name(b))
+	return text.compareNames(a, b)
 }
 
-func (c *canon) name(id int32) []byte {
-	n := &c.nodes[id]
-	if n.nameDecoded {
-		return c.text[n.nameStart:n.nameEnd]
-	}
-	return c.src[n.nameStart:n.nameEnd]
-}
+func (t *canonText) compareNames(a, b pair) int { return bytes.Compare(t.name(a), t.name(b)) }
 
-func (c *canon) content(id int32) []byte {
-	n := &c.nodes[id]
-	if n.decoded {
-		return c.text[n.start:n.end]
-	}
-	return c.src[n.start:n.end]
+func (t *canonText) name(p pair) []byte {
+	name := t[p.start+1 : p.end]
+	return name[:bytes.IndexByte(name, markText)]
 }
 
 // marker tells the value of a cache_control marker, which is null or an object
 // of type "ephemeral", from a schema property that happens to have that name.
-func (c *canon) marker(id int32) bool {
-	n := &c.nodes[id]
-	if n.kind != '{' {
-		return n.kind == 'n'
-	}
-	for _, kid := range c.kids[n.start:n.end] {
-		if string(c.name(kid)) == "type" {
-			return c.nodes[kid].kind == '"' && string(c.content(kid)) == "ephemeral"
-		}
-	}
-	return false
-}
-
-func (c *canon) emit(id int32) {
-	n := &c.nodes[id]
-	switch n.kind {
-	case '{':
-		c.out = append(c.out, '{')
-		for i, kid := range c.kids[n.start:n.end] {
-			if i > 0 {
-				c.out = append(c.out, ',')
-			}
-			k := &c.nodes[kid]
-			c.quote(k.nameStart, k.nameEnd, k.nameDecoded)
-			c.out = append(c.out, ':')
-			c.emit(kid)
-		}
-		c.out = append(c.out, '}')
-	case '[':
-		c.out = append(c.out, '[')
-		for i, kid := range c.kids[n.start:n.end] {
-			if i > 0 {
-				c.out = append(c.out, ',')
-			}
-			c.emit(kid)
-		}
-		c.out = append(c.out, ']')
-	case '"':
-		c.quote(n.start, n.end, n.decoded)
-	default:
-		c.out = append(c.out, c.content(id)...)
-	}
-}
-
-// shortText is how many bytes quote copies at once, needed or not.
-const shortText = 16
-
-// quote appends a decoded string between its marks. Most strings are short: a
-// copy of fixed length costs less than one of the right length.
-func (c *canon) quote(start, end int32, dec bool) {
-	from := c.src
-	if dec {
-		from = c.text
-	}
-	at := len(c.out)
-	n := int(end - start)
-	c.out = c.out[:at+n+2]
-	c.out[at] = markText
-	if room := c.out[at+1 : cap(c.out)]; n <= shortText && int(start)+shortText <= len(from) && len(room) >= shortText {
-		copy(room[:shortText], from[start:start+shortText])
-	} else {
-		copy(room, from[start:end])
-	}
-	c.out[at+n+1] = markText
+// It is what was read last.
+func (c *canon) marker(value []byte) bool {
+	return value[0] == 'n' || value[0] == '{' && c.ephemeral
 }

@@ -110,7 +110,7 @@ func (r *reader) arguments(s Span) bool {
 		return r.fail(ReasonInvalid)
 	}
 	if how == decodedAll && n <= canonicalLimit {
-		if form := r.canon.value(r.args[:n], false); form != nil {
+		if form := r.canon.form(r.args[:n], false); form != nil {
 			r.tag(tagArguments)
 			r.chain.write(form)
 			return true

@@ -1,7 +1,5 @@
 package key
 
-import "sort"
-
 // ends remembers where the long strings and containers of a body end, in the
 // order of their starts. The scan of the top level passes over everything
 // once; with its notes the walk of the prompt, which goes level by level, does
@@ -14,7 +12,7 @@ type ends struct {
 type end struct{ start, end int32 }
 
 const (
-	endsLong  = 256     // shorter values are searched again: that is cheaper
+	endsLong  = 128     // shorter values are searched again: that is cheaper
 	endsDepth = 6       // deeper containers are not noted, to bound the memory
 	endsMax   = 1 << 30 // nor is anything after this position
 )
@@ -47,18 +45,28 @@ func (e *ends) close(entry, after int) {
 // find returns the end of the value that starts at a position, or bad if it
 // was not noted.
 func (e *ends) find(start int) int {
-	n := e.next
-	for range 4 {
-		if n < len(e.list) && int(e.list[n].start) < start {
-			n++
+	low, high := e.next, len(e.list)
+	if low > 0 && int(e.list[low-1].start) >= start {
+		low, high = 0, low
+	}
+	for ahead := 1; low+ahead < high; ahead *= 2 { // most often it is near
+		if int(e.list[low+ahead-1].start) >= start {
+			high = low + ahead
+			break
+		}
+		low += ahead
+	}
+	for low < high {
+		middle := int(uint(low+high) >> 1)
+		if int(e.list[middle].start) < start {
+			low = middle + 1
+		} else {
+			high = middle
 		}
 	}
-	if n < len(e.list) && int(e.list[n].start) < start || n > 0 && int(e.list[n-1].start) >= start {
-		n = sort.Search(len(e.list), func(i int) bool { return int(e.list[i].start) >= start })
-	}
-	e.next = n
-	if n < len(e.list) && int(e.list[n].start) == start {
-		return int(e.list[n].end)
+	e.next = low
+	if low < len(e.list) && int(e.list[low].start) == start {
+		return int(e.list[low].end)
 	}
 	return bad
 }

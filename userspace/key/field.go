@@ -123,7 +123,7 @@ func (r *reader) json(tag byte, s Span) bool {
 		r.endDigest()
 		return true
 	}
-	form := r.canon.value(r.body[s.Start:s.End], r.api == APIMessages && tag != tagArguments)
+	form := r.canon.form(r.body[s.Start:s.End], r.api == APIMessages && tag != tagArguments)
 	if form == nil {
 		return r.fail(ReasonInvalid)
 	}

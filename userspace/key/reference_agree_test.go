@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"unicode/utf8"
 )
 
 var testSecret = [32]byte([]byte("0123456789abcdef0123456789ABCDEF"))
@@ -47,11 +48,14 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, api uint8, body []byte) {
 		a := API(api % 5)
 		var p Prompt
-		if json.Valid(body) {
+		if json.Valid(body) && utf8.Valid(body) {
 			agree(t, h, o, a, body, &p)
 			return
 		}
 		h.Read(a, body, &p)
+		if a != APIUnknown && !utf8.Valid(body) && p.Reason != ReasonInvalid {
+			t.Fatalf("reason %v, but not UTF-8", p.Reason)
+		}
 		checkPrompt(t, body, &p)
 	})
 }

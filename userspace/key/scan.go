@@ -14,7 +14,8 @@ const maxDepth = 512
 const bad = -1
 
 func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
+	const spaces = 1<<' ' | 1<<'\n' | 1<<'\t' | 1<<'\r'
+	for i < len(b) && b[i] <= ' ' && spaces>>b[i]&1 == 1 {
 		i++
 	}
 	return i
@@ -101,60 +102,66 @@ func skipValue(b []byte, i, depth int, e *ends) int {
 	return skipScalar(b, i)
 }
 
-// Classes of the bytes that matter between brackets.
-const (
-	classOther = iota
-	classQuote
-	classOpen
-	classClose
-)
-
-var classes = [256]uint8{'"': classQuote, '{': classOpen, '[': classOpen, '}': classClose, ']': classClose}
-
 // skipContainer skips an object or array without recursion: the kinds of the
-// open brackets are kept as bits, so a body of brackets costs no stack.
+// open brackets are kept as bits, so a body of brackets costs no stack. It
+// looks at a block of bytes at a time, which begins outside strings.
 func skipContainer(b []byte, i, depth int, e *ends) int {
 	var objects [maxDepth / 64]uint64
 	var noted [endsDepth]int
+	var tail [blockBytes]byte
 	level := 0
 	for i < len(b) {
-		c := b[i]
-		i++
-		switch classes[c] {
-		case classQuote:
-			start := i - 1
-			if i = skipString(b, i); i == bad {
-				return bad
+		block := &tail
+		if i+blockBytes <= len(b) {
+			block = (*[blockBytes]byte)(b[i:])
+		} else {
+			tail = [blockBytes]byte{}
+			copy(tail[:], b[i:])
+		}
+		quotes, brackets, stop := marks(block)
+		strings := between(quotes)
+		for m := brackets &^ strings; m != 0; m &= m - 1 {
+			at := bits.TrailingZeros64(m)
+			switch c := block[at&(blockBytes-1)]; c {
+			case '{', '[':
+				if depth+level >= maxDepth {
+					return bad
+				}
+				bit := uint64(1) << (level & 63)
+				if c == '{' {
+					objects[level>>6] |= bit
+				} else {
+					objects[level>>6] &^= bit
+				}
+				if e != nil && level < endsDepth {
+					noted[level] = e.open(i + at)
+				}
+				level++
+			case '}', ']':
+				level--
+				object := objects[level>>6]>>(level&63)&1 == 1
+				if object != (c == '}') {
+					return bad
+				}
+				if e != nil && level < endsDepth {
+					e.close(noted[level], i+at+1)
+				}
+				if level == 0 {
+					return i + at + 1
+				}
 			}
-			if e != nil && i-start >= endsLong {
-				e.add(start, i)
-			}
-		case classOpen:
-			if depth+level >= maxDepth {
-				return bad
-			}
-			bit := uint64(1) << (level & 63)
-			if c == '{' {
-				objects[level>>6] |= bit
-			} else {
-				objects[level>>6] &^= bit
-			}
-			if e != nil && level < endsDepth {
-				noted[level] = e.open(i - 1)
-			}
-			level++
-		case classClose:
-			level--
-			object := objects[level>>6]>>(level&63)&1 == 1
-			if object != (c == '}') {
-				return bad
-			}
-			if e != nil && level < endsDepth {
-				e.close(noted[level], i)
-			}
-			if level == 0 {
-				return i
-			}
+		}
+		if strings>>63 == 0 {
+			i += max(stop, 1)
+			continue
+		}
+		// The last string goes on behind the block, or has an escape in it.
+		start := i + 63 - bits.LeadingZeros64(quotes)
+		if i = skipString(b, i+stop); i == bad {
+			return bad
+		}
+		if e != nil {
+			e.add(start, i)
 		}
 	}
 	return bad

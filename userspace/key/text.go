@@ -16,9 +16,9 @@ const (
 // is a quote, a backslash or a control character. Marks above the first may be
 // false: a borrow can run upwards from a true one.
 func special(x uint64) uint64 {
-	quote := x ^ lows*'"'
+	low := x ^ lows*2 // the quote changes places with the space, below which are the others
 	slash := x ^ lows*'\\'
-	return ((quote - lows) | (slash - lows) | (x - lows*0x20)) &^ x & highs
+	return ((low - lows*(' '+1)) | (slash - lows)) &^ x & highs
 }
 
 // plainEnd returns the position of the first quote, backslash or control
@@ -34,6 +34,36 @@ func plainEnd(b []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// stepBytes is how much step copies: for what is short a copy of fixed length
+// costs less than one of the right length.
+const stepBytes = 16
+
+func step(dst, src []byte) (first, second uint64) {
+	d, s := (*[stepBytes]byte)(dst), (*[stepBytes]byte)(src)
+	first, second = binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:])
+	binary.LittleEndian.PutUint64(d[:8], first)
+	binary.LittleEndian.PutUint64(d[8:], second)
+	return first, second
+}
+
+// copyPlain copies b to dst up to the first quote, backslash or control
+// character, and returns how much that is; less if b or dst ends within a step.
+func copyPlain(dst, b []byte) (n int) {
+	for len(b) >= stepBytes && len(dst) >= stepBytes {
+		first, second := step(dst, b)
+		m, more := special(first), special(second)
+		if m|more != 0 {
+			if m == 0 {
+				m, n = more, n+8
+			}
+			return n + bits.TrailingZeros64(m)>>3
+		}
+		n += stepBytes
+		b, dst = b[stepBytes:], dst[stepBytes:]
+	}
+	return n
 }
 
 // Where decode stopped.

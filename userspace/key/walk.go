@@ -82,6 +82,9 @@ func (o *object) fail() bool {
 // separator finds the start of the next member or element after i. more is
 // false at the end, where pos is after the closing bracket, or bad.
 func separator(b []byte, i int, closing byte, started bool) (pos int, more bool) {
+	if started && i+1 < len(b) && b[i] == ',' && b[i+1] > ' ' && b[i+1] != closing {
+		return i + 1, true // without white space, as most bodies are
+	}
 	i = skipSpace(b, i)
 	if i >= len(b) {
 		return bad, false

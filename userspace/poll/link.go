@@ -138,6 +138,8 @@ func (l *link) finish(answer *http.Response, whole bool) {
 		l.close()
 		return
 	}
+	// A deadline that is left would wake the process when it passes.
+	_ = l.conn.SetDeadline(time.Time{})
 	l.used = time.Now()
 }
 

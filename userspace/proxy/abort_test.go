@@ -44,6 +44,7 @@ func TestClientAbortClosesUpstream(t *testing.T) {
 			t.Run(tc.name+path, func(t *testing.T) {
 				g := newRig(t)
 				arrived, closed := make(chan struct{}), make(chan struct{})
+				var flooded atomic.Int64 // pieces
 				g.addRaw("a", func(c net.Conn) {
 					r, br, err := readHead(c)
 					if err != nil {
@@ -58,6 +59,7 @@ func TestClientAbortClosesUpstream(t *testing.T) {
 							if _, err := io.WriteString(c, piece); err != nil {
 								break
 							}
+							flooded.Add(1)
 						}
 					} else {
 						_, _ = br.ReadByte() // until the agent closes
@@ -75,9 +77,9 @@ func TestClientAbortClosesUpstream(t *testing.T) {
 				}
 				if tc.flood { // until the agent's write hangs
 					eventually(t, "the agent reads no more", func() bool {
-						before := received(g)
-						time.Sleep(5 * time.Millisecond)
-						return before > 0 && before == received(g)
+						before := flooded.Load()
+						time.Sleep(50 * time.Millisecond)
+						return before > 0 && before == flooded.Load()
 					})
 				}
 				if tc.reset {
@@ -97,10 +99,6 @@ func TestClientAbortClosesUpstream(t *testing.T) {
 		}
 	}
 }
-
-// received is how far the copy loops of a rig have come, told by the handlers
-// that are active: the tests have one request each.
-func received(g *rig) int64 { return g.proxy.active.Load() }
 
 // TestClientAbortWhileItSends: a body that is passed on as it comes ends with its client.
 func TestClientAbortWhileItSends(t *testing.T) {
@@ -209,6 +207,31 @@ func TestIdleTimeout(t *testing.T) {
 	if s := g.last(1); s.Abort != AbortBackend {
 		t.Errorf("recorded %+v", s)
 	}
+}
+
+// TestHeadTimeoutEndsWithTheHead: an answer may take longer than its head may.
+func TestHeadTimeoutEndsWithTheHead(t *testing.T) {
+	const most = 500 * time.Millisecond
+	g := newRig(t, func(o *Options) { o.Params.Timeouts.ResponseHead = most })
+	pieces := make(chan string, 2)
+	g.add("a", func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(most / 10) // so that the head's time has begun to run
+		events(w, r, pieces)
+	})
+	pieces <- "data: 1\n\n"
+	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(most + most/4) // the time that the head had is over
+	pieces <- "data: 2\n\n"
+	close(pieces)
+	got, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || string(got) != "data: 1\n\ndata: 2\n\n" {
+		t.Errorf("got %q, error %v", got, err)
+	}
+	g.idle()
 }
 
 // moved is a SplicedResponse of which the kernel moves something for a while.

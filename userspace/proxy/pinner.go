@@ -58,6 +58,16 @@ type Rewriter interface {
 	Finish(dst []byte) []byte
 }
 
+// EventRewriter is what a Rewriter of event streams may implement as well: it
+// changes no byte of an event whose name ends in ".delta", so that such events
+// need not pass it.
+type EventRewriter interface {
+	Rewriter
+	// AtBoundary says whether what came in so far ends between two events, and
+	// all of it has come out.
+	AtBoundary() bool
+}
+
 // NoPin is the Pinner that binds nothing.
 type NoPin struct{}
 

@@ -108,7 +108,7 @@ func New(o Options) (*Proxy, error) {
 	}
 	p.prompts.New = func() any { return new(key.Prompt) }
 	p.reads.New = func() any { b := make([]byte, readBytes); return &b }
-	p.windows.New = func() any { return newUsageWindow() }
+	p.windows.New = func() any { return new(usageWindow) }
 	p.params.Store(&o.Params)
 	p.hasher.Store(o.Hasher)
 	p.backends.Store(new([]*backend))
@@ -178,10 +178,14 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	err := p.server.Shutdown(ctx)
 	p.abort(errDrain)
 	if err != nil {
-		p.waitIdle(abortGrace) // let them answer or reset by themselves
-		_ = p.server.Close()   // the listeners are closed already; nothing new to report
+		// Let them answer or reset by themselves. A handler that has returned is not
+		// enough: the server still has its answer in a buffer.
+		grace, cancel := context.WithTimeout(context.Background(), abortGrace)
+		_ = p.server.Shutdown(grace)
+		cancel()
+		_ = p.server.Close() // the listeners are closed already; nothing new to report
 	}
-	p.waitIdle(0)
+	p.waitIdle()
 	for _, b := range *p.backends.Load() {
 		if b != nil {
 			b.transport.CloseIdleConnections()
@@ -194,15 +198,13 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 // connections are closed under them.
 const abortGrace = 200 * time.Millisecond
 
-// waitIdle waits until no handler runs, for most at most; 0 = as long as it takes.
-// Once their contexts and connections are gone, handlers end by themselves.
-func (p *Proxy) waitIdle(most time.Duration) {
+// waitIdle waits until no handler runs. Once their contexts and connections are
+// gone, handlers end by themselves.
+func (p *Proxy) waitIdle() {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for begin := time.Now(); p.active.Load() > 0; <-tick.C {
-		if most > 0 && time.Since(begin) > most {
-			return
-		}
+	for p.active.Load() > 0 {
+		<-tick.C
 	}
 }
 

@@ -23,7 +23,7 @@ type Summary struct {
 	Backend string        // the one it was sent to last; empty when there was none
 	Code    int           // status sent to the client; 0 when none was
 	Refusal Refusal       // why the agent answered itself; RefusalNone when a backend did
-	Retry   Retry         // why it was sent a second time, if it was
+	Retry   Retry         // why it was sent again, if it was; the last reason
 	Abort   Abort         // who broke it off, if anybody did
 	Route   time.Duration // request read to request written; 0 when it was not written
 	Took    time.Duration // head read to the end of the answer
@@ -41,8 +41,8 @@ func (NoRecorder) FirstToken(string, time.Duration) {}
 // Finished does nothing.
 func (NoRecorder) Finished(Summary) {}
 
-// Retry says why a request was sent to a second backend. Nothing had reached
-// the first one.
+// Retry says why a request was sent again, to a second backend or, RetryStale, on a
+// second connection. Nothing had been written to the first one.
 type Retry uint8
 
 // The reasons for a retry.

@@ -31,7 +31,6 @@ const (
 	RefusalPinUnavailable         // 503: the backend that holds the stored id does not admit
 	RefusalPinRequestID           // 400: a client's request_id that looks like a tagged id
 	RefusalPinEncoded             // 502: an answer with ids to tag came compressed, though nobody asked for that
-	RefusalInternal               // 500: a fault of the agent
 	refusalCount
 )
 
@@ -61,7 +60,6 @@ var kinds = [refusalCount]struct {
 	RefusalPinUnavailable: {"pin_unavailable", 503, "server_error", "overloaded_error", "no_backend", "The model server that holds this object is not available."},
 	RefusalPinRequestID:   {"pin_request_id", 400, "invalid_request_error", "invalid_request_error", "invalid_request_id", "This request_id is reserved."},
 	RefusalPinEncoded:     {"pin_encoded", 502, "server_error", "api_error", "bad_gateway", "The model server compressed an answer that has to be read."},
-	RefusalInternal:       {"internal", 500, "server_error", "api_error", "internal_error", "Internal error."},
 }
 
 // String returns the label value.

@@ -98,15 +98,17 @@ type copying struct {
 	x       *exchange
 	a       *attempt
 	body    io.Reader
-	small   []byte   // what a stream is read with, as long as it comes in drops
-	buf     *[]byte  // of readBytes; nil while small will do
-	rw      Rewriter // nil: byte for byte
-	out     []byte   // what rw made; reused
-	flush   bool     // flush after every write
+	small   []byte      // what a stream is read with, as long as it comes in drops
+	buf     *[]byte     // of readBytes; nil while small will do
+	rw      Rewriter    // nil: byte for byte
+	between func() bool // whether rw stands between two events; nil: not asked
+	out     []byte      // what rw made; reused
+	flush   bool        // flush after every write
 	first   firstToken
 	token   bool         // the first token has been relayed
 	window  *usageWindow // nil: no usage to look for
 	spliced SplicedResponse
+	read    int64 // body bytes of the backend that were passed
 	sent    int64 // body bytes written to the client
 	idle    time.Duration
 	stop    func() bool // takes the wake-up of a blocked write away
@@ -138,6 +140,9 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		c.window = x.p.windows.Get().(*usageWindow)
 		c.window.reset()
 	}
+	if er, ok := rw.(EventRewriter); ok && events {
+		c.between = er.AtBoundary
+	}
 	c.spliced = x.p.splicer.Begin(clientConn(x.r), a.conn, ResponseInfo{
 		Backend:        uint32(a.backend.slot),
 		ClientHTTP11:   x.r.ProtoAtLeast(1, 1),
@@ -145,6 +150,7 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		BackendChunked: chunked(resp),
 		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
 		Rewritten:      rw != nil,
+		Deltas:         c.between != nil,
 	})
 	if by, ok := c.spliced.(Redirecting); ok {
 		a.moving.Store(&movement{by: by})
@@ -183,7 +189,7 @@ func (c *copying) run() verdict {
 			buf = *c.buf
 		}
 		if c.token && c.flush {
-			c.spliced.Flushed(c.sent)
+			c.offer()
 		}
 		if c.idle > 0 {
 			c.a.timer.Reset(c.idle)
@@ -206,9 +212,17 @@ func (c *copying) run() verdict {
 	}
 }
 
+// offer tells the Splicer what has been delivered, where the kernel may take over.
+func (c *copying) offer() {
+	if c.rw == nil || c.between != nil && c.between() {
+		c.spliced.Flushed(c.read)
+	}
+}
+
 // pass writes what was read. It returns false when the client is gone.
 func (c *copying) pass(p []byte) bool {
 	x := c.x
+	c.read += int64(len(p))
 	seen := !c.token && c.first.see(p)
 	if c.window != nil {
 		c.window.see(p)
@@ -234,6 +248,9 @@ func (c *copying) write(p []byte) bool {
 	}
 	if c.idle > 0 {
 		_ = c.x.rc.SetWriteDeadline(time.Now().Add(c.idle)) // not supported only outside a server
+		if c.x.r.Context().Err() != nil {
+			return false // its wake-up may have come before this deadline, which hides it
+		}
 	}
 	n, err := c.x.w.Write(p)
 	c.sent += int64(n)

@@ -174,6 +174,46 @@ func TestStaleConnectionIsTriedAgain(t *testing.T) {
 	g.idle()
 }
 
+// dyingDialer lets a backend die: its kept connections are stale, and nobody
+// listens for a new one.
+type dyingDialer struct {
+	staleDialer
+	dead atomic.Value // its address
+}
+
+func (d *dyingDialer) DialBackend(ctx context.Context, network, addr string, n uint32) (net.Conn, error) {
+	if d.dead.Load() == addr {
+		return nil, &net.OpError{Op: "dial", Err: io.ErrClosedPipe}
+	}
+	return d.staleDialer.DialBackend(ctx, network, addr, n)
+}
+
+// TestStaleConnectionsOfTwoBackends: a backend died with a connection in our pool,
+// and the pool of the next choice is stale as well. Nothing was written anywhere, so
+// the request must arrive.
+func TestStaleConnectionsOfTwoBackends(t *testing.T) {
+	d := &dyingDialer{}
+	g := newRig(t, func(o *Options) { o.Splicer = d })
+	var got [2]atomic.Int64
+	for i, name := range []string{"a", "b"} {
+		g.add(name, func(w http.ResponseWriter, r *http.Request) { got[i].Add(1); echo(w, r) })
+	}
+	for got[0].Load() == 0 || got[1].Load() == 0 { // both pools hold a connection
+		g.post("/v1/chat/completions", chat("x"))
+	}
+	warm := [2]int64{got[0].Load(), got[1].Load()}
+	d.dead.Store((*g.proxy.backends.Load())[0].base.Host)
+	for got[1].Load() < warm[1]+5 {
+		if resp, text := g.post("/v1/chat/completions", chat("x")); resp.StatusCode != 200 {
+			t.Fatalf("%d %s", resp.StatusCode, text)
+		}
+	}
+	if got[0].Load() != warm[0] {
+		t.Error("a request reached the dead backend")
+	}
+	g.idle()
+}
+
 // countingDialer counts the writes on its connections.
 type countingDialer struct {
 	NoSplice

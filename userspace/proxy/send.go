@@ -40,6 +40,8 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	resp    *http.Response
 	timer   *time.Timer // head timeout, then idle timeout; nil when there is neither
+	watch   sync.Mutex  // held while the timer's function runs
+	ended   bool        // guarded by watch
 
 	asked   bool         // the transport began to look for a connection
 	conn    net.Conn     // what Splicer.Begin is to see
@@ -74,12 +76,12 @@ func (x *exchange) send() (*attempt, failure) {
 		Site:   x.site,
 		Pinned: x.pinned,
 	}
-	var last failure
+	var last failure // of the first choice; zero before it failed
 	for {
 		x.ticket, x.decided = x.p.router.Route(req, x.p.clock())
 		x.p.recorder.Decided(x.decided)
 		if x.decided.Slot < 0 {
-			if x.sum.Retry != RetryNone {
+			if last.retry != RetryNone {
 				return nil, last // nobody else is left to try
 			}
 			return nil, x.noBackend()
@@ -89,7 +91,7 @@ func (x *exchange) send() (*attempt, failure) {
 			return a, failure{}
 		}
 		x.ticket.Withdraw(x.p.clock())
-		if why.retry == RetryNone || x.sum.Retry != RetryNone {
+		if why.retry == RetryNone || last.retry != RetryNone {
 			return nil, why
 		}
 		x.sum.Retry, last = why.retry, why
@@ -142,7 +144,7 @@ func (x *exchange) try(header http.Header) (*attempt, failure) {
 	}
 	x.sum.Backend = b.name
 	a, why := x.attempt(b, header)
-	if why.retry == RetryStale && x.sum.Retry == RetryNone {
+	if why.retry == RetryStale {
 		x.sum.Retry = RetryStale
 		b.transport.CloseIdleConnections() // they are most likely closed as well
 		a, why = x.attempt(b, header)
@@ -162,6 +164,7 @@ func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
 	a.settled = true
 	a.mu.Unlock()
 	a.headDone.Store(true)
+	a.stopTimer() // what is left of the head's time is not the body's
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 		err = errors.New("the backend switched protocols without being asked")
@@ -185,8 +188,14 @@ type movement struct {
 	seen int64 // when the timer ran out last; only the timer's goroutine uses it
 }
 
-// expired is what the timer does.
+// expired is what the timer does. It holds watch, so that nothing of an attempt
+// that has ended is touched.
 func (a *attempt) expired() {
+	a.watch.Lock()
+	defer a.watch.Unlock()
+	if a.ended {
+		return
+	}
 	if !a.headDone.Load() {
 		a.cancel(errHeadTimeout)
 		return
@@ -194,13 +203,14 @@ func (a *attempt) expired() {
 	if m := a.moving.Load(); m != nil {
 		if n := m.by.Redirected(); n != m.seen {
 			m.seen = n
-			a.timer.Reset(a.x.params.Timeouts.Idle) // on an attempt that has ended it does nothing
+			a.timer.Reset(a.x.params.Timeouts.Idle)
 			return
 		}
 	}
 	a.cancel(errIdle)
 }
 
+// stopTimer stops the timer for now; the copy loop may set it again.
 func (a *attempt) stopTimer() {
 	if a.timer != nil {
 		a.timer.Stop()
@@ -210,6 +220,9 @@ func (a *attempt) stopTimer() {
 // close ends the attempt. A connection whose answer was not read to its end is closed.
 func (a *attempt) close() {
 	a.stopTimer()
+	a.watch.Lock() // the timer's function is over, or will do nothing
+	a.ended = true
+	a.watch.Unlock()
 	a.cancel(nil)
 	_ = a.resp.Body.Close()
 }

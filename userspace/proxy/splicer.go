@@ -19,8 +19,8 @@ type Splicer interface {
 	// DialBackend opens a connection to the backend with this number. The
 	// connection it returns comes back in Begin.
 	DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error)
-	// Begin is called once for each response, before its head is written. It
-	// never returns nil; a response that cannot be spliced gets a value whose
+	// Begin is called once for each response with a body, before its head is
+	// flushed. It never returns nil; a response that cannot be spliced gets a value whose
 	// methods do nothing. The connections are those that the server accepted and
 	// the transport dialled; with TLS on a side that side's is a *tls.Conn.
 	Begin(client, backend net.Conn, r ResponseInfo) SplicedResponse
@@ -33,14 +33,18 @@ type ResponseInfo struct {
 	ClientTLS      bool
 	BackendChunked bool
 	ClientChunked  bool
-	Rewritten      bool // its bytes are changed on the way: never spliced
+	Rewritten      bool // its bytes are changed on the way
+	// Deltas: of a body that is Rewritten no byte of an event whose name ends in
+	// ".delta" is changed, and Flushed is only called between two events.
+	Deltas bool
 }
 
 // SplicedResponse follows one response. Its methods are called by one goroutine,
 // and exactly one of End and Abort is called, last.
 type SplicedResponse interface {
-	// Flushed says that this many body bytes (chunk framing removed), and the
-	// head, have been written and flushed to the client. It is called from the
+	// Flushed says that the head and this many bytes of the backend's body (chunk
+	// framing removed), as they came or rewritten, have been written and flushed to
+	// the client; nothing of them is held back. It is called from the
 	// first token on, before each read that may block, and may arm the kernel.
 	Flushed(body int64)
 	// End says that the body was read to its end. On ErrDamaged the caller

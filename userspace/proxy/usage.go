@@ -17,14 +17,11 @@ type usage struct {
 	completion int
 }
 
-// usageWindow keeps the beginning and the end of a body that passes by.
+// usageWindow keeps the beginning and the end of a body that passes by. It grows
+// with what it sees: of a spliced stream that is little, and thousands are open.
 type usageWindow struct {
-	head []byte // capacity headBytes
-	tail []byte // capacity 2*tailBytes, of which the last tailBytes count
-}
-
-func newUsageWindow() *usageWindow {
-	return &usageWindow{head: make([]byte, 0, headBytes), tail: make([]byte, 0, 2*tailBytes)}
+	head []byte // at most headBytes
+	tail []byte // at most 2*tailBytes, of which the last tailBytes count
 }
 
 // reset forgets the body that was seen.
@@ -32,14 +29,14 @@ func (w *usageWindow) reset() { w.head, w.tail = w.head[:0], w.tail[:0] }
 
 // see takes the next bytes of the body.
 func (w *usageWindow) see(p []byte) {
-	if room := cap(w.head) - len(w.head); room > 0 {
+	if room := headBytes - len(w.head); room > 0 {
 		w.head = append(w.head, p[:min(room, len(p))]...)
 	}
 	if len(p) >= tailBytes {
 		w.tail = append(w.tail[:0], p[len(p)-tailBytes:]...)
 		return
 	}
-	if len(w.tail)+len(p) > cap(w.tail) {
+	if len(w.tail)+len(p) > 2*tailBytes {
 		n := copy(w.tail, w.tail[len(w.tail)-tailBytes:])
 		w.tail = w.tail[:n]
 	}

@@ -10,7 +10,7 @@ const (
 	Off                           // splicing is off, or could not be started
 	ClientTLS                     // the listener terminates TLS
 	ClientProtocol                // HTTP/2, HTTP/1.0, or a connection that is not plain TCP
-	Rewritten                     // the body holds ids that must be rewritten
+	Rewritten                     // the body holds ids that must be rewritten, and no message was free of them
 	BackendFraming                // the backend's body is not chunked
 	ClientFraming                 // the client's body is not chunked
 	Unclaimed                     // the server's socket is remote or could not be taken

@@ -18,6 +18,10 @@ type ResponseInfo struct {
 	BackendChunked bool
 	ClientChunked  bool
 	Rewritten      bool // bytes of the body may have to change
+	// Deltas: of a body that is Rewritten no byte of an event whose name ends in
+	// ".delta" changes, and Flushed is only called between two events. Then the
+	// kernel may take messages that are one such event.
+	Deltas bool
 }
 
 // Response is one response on its way. Its methods are called by the goroutine of
@@ -32,8 +36,9 @@ type Response struct {
 	armed    bool   // at least once
 	at       uint32 // position of the last arm
 	exchange uint64 // of the backend's connection
-	skip     int    // flushes to let pass before the next arm
-	barren   int    // arms in a row that gained nothing
+	mode     bpf.ArmMode
+	skip     int // flushes to let pass before the next arm
+	barren   int // arms in a row that gained nothing
 	first    bpf.Flow
 
 	// Guarded by b.mu. Of the flow when bytes came behind the last arm; first
@@ -61,12 +66,15 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 		return ClientTLS
 	case !info.ClientHTTP11:
 		return ClientProtocol
-	case info.Rewritten:
+	case info.Rewritten && !info.Deltas:
 		return Rewritten
 	case !info.BackendChunked:
 		return BackendFraming
 	case !info.ClientChunked:
 		return ClientFraming
+	}
+	if info.Rewritten {
+		r.mode = bpf.ArmDeltas
 	}
 	var ok bool
 	if r.c, ok = client.(*clientConn); !ok {
@@ -86,8 +94,9 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 	return Spliced
 }
 
-// Flushed says that body bytes of the decoded body, all that the copy loop has
-// read, have been written and flushed to the client. Call it after the first token
+// Flushed says that the first body bytes of the decoded body, all that the copy
+// loop has read, have reached the client: written as they were or as what they were
+// rewritten to, nothing held back, and flushed. Call it after the first token
 // and then before each read that may block; it may arm the kernel.
 func (r *Response) Flushed(body int64) {
 	if r.why != Spliced || r.ended {
@@ -150,9 +159,10 @@ func (r *Response) fail(why Reason) {
 	r.why = why
 }
 
-// fruitful looks at what became of the last arm. A server whose messages are never
-// whole chunks is asked less and less often; one that is merely fast, so that bytes
-// are always under way, a little less often.
+// fruitful looks at what became of the last arm. One that came too late, because
+// bytes were under way already, is tried again: that costs less than one copied
+// chunk. A server that takes arms and sends no whole chunks is asked less and less
+// often.
 func (r *Response) fruitful() bool {
 	r.b.mu.Lock()
 	settled, took, gained := r.settled, r.took, r.gained
@@ -161,18 +171,18 @@ func (r *Response) fruitful() bool {
 		r.fail(Unclaimed) // the flow is gone
 		return false
 	}
-	if gained {
+	if gained || !took {
 		r.barren = 0
 		return true
 	}
-	const patience, missed, taken = 2, 3, 8
+	const most = 8
+	patience := 2
+	if r.mode == bpf.ArmDeltas {
+		patience = 6 // so many other events lie between the deltas of two items
+	}
 	r.barren++
 	if r.barren <= patience {
 		return true
-	}
-	most := missed
-	if took {
-		most = taken
 	}
 	r.skip = 1<<min(r.barren-patience, most) - 1
 	return false
@@ -185,7 +195,7 @@ func (r *Response) arm(read uint32) {
 	r.b.mu.Unlock()
 	err := r.s.set.Arm(r.b.key, bpf.Arm{
 		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie,
-		Position: read, Credit: r.s.p.Credit,
+		Position: read, Credit: r.s.p.Credit, Mode: r.mode,
 	})
 	if err != nil {
 		r.b.mu.Lock()
@@ -225,9 +235,13 @@ func (r *Response) End() error {
 	}
 	r.b.mu.Lock()
 	ok, redirected := r.settled, r.last.Redirected-r.first.Redirected
+	judged := r.last.Arms != r.first.Arms
 	r.b.mu.Unlock()
 	if redirected == 0 {
 		r.why = NeverRedirected
+		if judged && r.mode == bpf.ArmDeltas {
+			r.why = Rewritten
+		}
 	}
 	r.c.redirected += redirected
 	if ok {

@@ -17,6 +17,7 @@ import (
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/userspace/pin"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -59,6 +60,7 @@ type rig struct {
 
 	dialVia   func(dial func() error) error // runs the dial elsewhere; nil: here
 	unspliced bool                          // the same loop, never armed
+	stamp     string                        // tags the ids of each answer; empty: byte for byte
 }
 
 func newRig(t testing.TB) *rig {
@@ -152,17 +154,25 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		ClientTLS:      req.TLS != nil,
 		BackendChunked: len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked",
 		ClientChunked:  req.ProtoAtLeast(1, 1) && resp.ContentLength < 0,
-		Rewritten:      r.unspliced,
+		Rewritten:      r.unspliced || r.stamp != "",
+		Deltas:         !r.unspliced,
 	})
+	form := pin.FormNone
+	if r.stamp != "" {
+		form = pin.FormSSE
+	}
+	rw := pin.NewRewriter(r.stamp, form)
+	var tagged []byte
 	buf := make([]byte, 32<<10)
-	var sent int64
+	var read int64
 	for {
-		if sent > 0 {
-			sr.Flushed(sent)
+		if read > 0 && (r.stamp == "" || rw.AtBoundary()) {
+			sr.Flushed(read)
 		}
 		n, err := resp.Body.Read(buf)
 		if n > 0 {
-			_, werr := w.Write(buf[:n])
+			tagged = rw.Append(tagged[:0], buf[:n])
+			_, werr := w.Write(tagged)
 			if werr == nil {
 				werr = rc.Flush()
 			}
@@ -170,7 +180,7 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 				sr.Abort()
 				panic(http.ErrAbortHandler)
 			}
-			sent += int64(n)
+			read += int64(n)
 		}
 		if errors.Is(err, io.EOF) {
 			if sr.End() != nil {

@@ -73,6 +73,7 @@ type Host struct {
 
 // Settings is what was asked for.
 type Settings struct {
+	API           string  `json:"api"` // of the streams: chat or responses
 	Streams       int     `json:"streams"`
 	Rate          float64 `json:"chunks_per_second"` // of one stream
 	Tokens        int     `json:"tokens"`            // of one response

@@ -33,7 +33,7 @@ func sample() *Report {
 	}
 	r := &Report{
 		Host:     Host{Kernel: "6.18.0", CPUs: 2, Go: "go1.26"},
-		Settings: Settings{Streams: 200, Rate: 50, Tokens: 300, ChunkBytes: 220, Pattern: "batch", Rounds: 3, Seconds: 5, Concurrency: 200, BodyBytes: 220000, TTFTStreams: 20, IdleStreams: 1000, ServerThreads: 1},
+		Settings: Settings{API: "chat", Streams: 200, Rate: 50, Tokens: 300, ChunkBytes: 220, Pattern: "batch", Rounds: 3, Seconds: 5, Concurrency: 200, BodyBytes: 220000, TTFTStreams: 20, IdleStreams: 1000, ServerThreads: 1},
 		Paths: []Path{
 			{
 				Name: "direct", Streams: []StreamRound{round(1000, Value{}, Value{}), round(1100, Value{}, Value{}), round(9000, Value{}, Value{})},

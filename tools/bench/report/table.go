@@ -29,8 +29,8 @@ func (r *Report) Table(w io.Writer) error {
 	fmt.Fprintf(&b, "%d CPUs, kernel %s, %s; medians of %d rounds\n", r.Host.CPUs, r.Host.Kernel, r.Host.Go, s.Rounds)
 	ref := r.Reference()
 	if r.measured(func(p Path) bool { return len(p.Streams) > 0 }) {
-		fmt.Fprintf(&b, "\nPaced streams: %d x %.4g chunks/s of %d bytes (%s), %d tokens a response, %.3g s a round; server write to client read\n",
-			s.Streams, s.Rate, s.ChunkBytes, s.Pattern, s.Tokens, s.Seconds)
+		fmt.Fprintf(&b, "\nPaced streams (%s): %d x %.4g chunks/s of %d bytes (%s), %d tokens a response, %.3g s a round; server write to client read\n",
+			s.API, s.Streams, s.Rate, s.ChunkBytes, s.Pattern, s.Tokens, s.Seconds)
 		r.table(&b, []column{
 			{"p50 ms", number("%.3f", 1e3, func(r Row) Value { return r.P50 })},
 			{"p90 ms", number("%.3f", 1e3, func(r Row) Value { return r.P90 })},

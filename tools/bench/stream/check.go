@@ -88,7 +88,7 @@ func (c *Checker) Feed(b []byte, at int64, each func(Chunk)) {
 
 // bound drops a beginning that is longer than any event.
 func (c *Checker) bound() {
-	if len(c.rest) > c.spec.Bytes+MinBytes+len(finishTail) {
+	if len(c.rest) > c.spec.Bytes+MinBytes+c.spec.dialect().maxTail() {
 		c.fault(&c.faults.Damaged, "%d bytes without an event's end: %.60q", len(c.rest), c.rest)
 		c.rest = c.rest[:0]
 	}
@@ -128,14 +128,15 @@ func (c *Checker) event(event []byte, at int64, each func(Chunk)) {
 		c.fault(&c.faults.Damaged, "an event after the end: %.60q", event)
 		return
 	}
-	if string(event) == doneEvent {
+	d := c.spec.dialect()
+	if string(event) == d.done {
 		c.done = true
 		if !c.finished {
 			c.fault(&c.faults.Lost, "the end came without the finish, after event %d", int64(c.next)-1)
 		}
 		return
 	}
-	m, ok := parseMark(event)
+	m, ok := d.mark(event)
 	switch {
 	case !ok:
 		c.fault(&c.faults.Damaged, "no watermark in %.60q", event)
@@ -161,6 +162,7 @@ func (c *Checker) event(event []byte, at int64, each func(Chunk)) {
 		return
 	}
 	c.finished = finish
+	c.done = finish && d.done == ""
 	each(Chunk{Seq: m.seq, Latency: time.Duration(at - m.stamp), Wire: wireBytes(len(event))})
 }
 
@@ -192,11 +194,12 @@ func (c *Checker) place(seq uint32) bool {
 
 // whole says whether every byte of an event is right, and whether it is the finish.
 func (c *Checker) whole(event []byte, m mark) (finish, ok bool) {
-	c.want = appendEvent(c.want[:0], m, c.spec.Bytes)
+	d := c.spec.dialect()
+	c.want = d.event(c.want[:0], m, c.spec.Bytes)
 	if bytes.Equal(event, c.want) {
 		return false, int64(m.seq) <= int64(c.spec.Tokens)
 	}
-	c.want = appendFinish(c.want[:0], m)
+	c.want = d.end(c.want[:0], m)
 	return true, bytes.Equal(event, c.want)
 }
 

@@ -10,11 +10,15 @@ var testSpec = Spec{Stream: 7, Tokens: 10, Bytes: 220, Every: time.Millisecond}
 
 // events returns the body of a whole response of s, event by event.
 func events(s Spec) (all [][]byte) {
+	d := s.dialect()
 	for seq := range uint32(s.Tokens) + 1 {
-		all = append(all, appendEvent(nil, mark{s.Stream, seq, int64(seq) * 1000}, s.Bytes))
+		all = append(all, d.event(nil, mark{s.Stream, seq, int64(seq) * 1000}, s.Bytes))
 	}
-	all = append(all, appendFinish(nil, mark{s.Stream, uint32(s.Tokens) + 1, 11000}))
-	return append(all, []byte(doneEvent))
+	all = append(all, d.end(nil, mark{s.Stream, uint32(s.Tokens) + 1, 11000}))
+	if d.done != "" {
+		all = append(all, []byte(d.done))
+	}
+	return all
 }
 
 func check(s Spec, body []byte, step int) (Faults, string, []Chunk) {
@@ -30,6 +34,14 @@ func check(s Spec, body []byte, step int) (Faults, string, []Chunk) {
 }
 
 func TestExactResponseInAnyPieces(t *testing.T) {
+	s := testSpec
+	exactInAnyPieces(t, s)
+	s.Responses = true
+	exactInAnyPieces(t, s)
+}
+
+func exactInAnyPieces(t *testing.T, testSpec Spec) {
+	t.Helper()
 	body := slices.Concat(events(testSpec)...)
 	for _, step := range []int{1, 2, 3, 7, 219, 220, 221, 500, len(body)} {
 		f, first, got := check(testSpec, body, step)
@@ -51,7 +63,7 @@ func TestExactResponseInAnyPieces(t *testing.T) {
 }
 
 func TestCheckerFindsFaults(t *testing.T) {
-	foreign := appendEvent(nil, mark{8, 4, 0}, testSpec.Bytes)
+	foreign := chat.event(nil, mark{8, 4, 0}, testSpec.Bytes)
 	for name, tc := range map[string]struct {
 		change func(e [][]byte) [][]byte
 		want   Faults
@@ -77,11 +89,11 @@ func TestCheckerFindsFaults(t *testing.T) {
 		"cut off":           {func(e [][]byte) [][]byte { return e[:6] }, Faults{Truncated: 1}},
 		"cut off inside":    {func(e [][]byte) [][]byte { e[6] = e[6][:50]; return e[:7] }, Faults{Truncated: 1, Damaged: 1}},
 		"nothing":           {func([][]byte) [][]byte { return nil }, Faults{Truncated: 1}},
-		"no event in sight": {func([][]byte) [][]byte { return [][]byte{make([]byte, testSpec.Bytes+MinBytes+len(finishTail)+1)} }, Faults{Damaged: 1, Truncated: 1}},
+		"no event in sight": {func([][]byte) [][]byte { return [][]byte{make([]byte, testSpec.Bytes+MinBytes+chat.maxTail()+1)} }, Faults{Damaged: 1, Truncated: 1}},
 		"after the end":     {func(e [][]byte) [][]byte { return append(e, e[10]) }, Faults{Damaged: 1}},
 		"too many tokens": {func(e [][]byte) [][]byte {
-			e[11] = appendEvent(nil, mark{7, 11, 0}, testSpec.Bytes)
-			return slices.Insert(e, 12, appendFinish(nil, mark{7, 12, 0}))
+			e[11] = chat.event(nil, mark{7, 11, 0}, testSpec.Bytes)
+			return slices.Insert(e, 12, chat.end(nil, mark{7, 12, 0}))
 		}, Faults{Damaged: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,9 +111,30 @@ func TestCheckerFindsFaults(t *testing.T) {
 	}
 }
 
+// TestResponsesEndWithTheirFinish: there is no end marker to wait for.
+func TestResponsesEndWithTheirFinish(t *testing.T) {
+	s := testSpec
+	s.Responses = true
+	all := events(s)
+	for name, tc := range map[string]struct {
+		events [][]byte
+		want   Faults
+	}{
+		"no finish":          {all[:len(all)-1], Faults{Truncated: 1}},
+		"a lost token":       {slices.Delete(slices.Clone(all), 4, 5), Faults{Lost: 1}},
+		"more after the end": {append(slices.Clone(all), all[3]), Faults{Damaged: 1}},
+		"a chat's end":       {append(slices.Clone(all), []byte(chat.done)), Faults{Damaged: 1}},
+		"another name":       {append(slices.Clone(all[:3]), append([][]byte{slices.Concat([]byte(s.dialect().finishName), all[3][len(s.dialect().tokenName):])}, all[4:]...)...), Faults{Damaged: 1}},
+	} {
+		if got, first, _ := check(s, slices.Concat(tc.events...), 64); got != tc.want {
+			t.Errorf("%s: got %s (%s), want %s", name, got, first, tc.want)
+		}
+	}
+}
+
 func TestStoppedEarlyIsExact(t *testing.T) {
 	e := events(testSpec)[:5]
-	e = append(e, appendFinish(nil, mark{7, 5, 0}), []byte(doneEvent))
+	e = append(e, chat.end(nil, mark{7, 5, 0}), []byte(chat.done))
 	if f, first, _ := check(testSpec, slices.Concat(e...), 64); f.Any() {
 		t.Errorf("%s: %s", f, first)
 	}
@@ -131,7 +164,7 @@ func FuzzChecker(f *testing.F) {
 	f.Add([]byte("data: [DONE]\n\ndata: [DONE]\n\n"), 1)
 	f.Fuzz(func(t *testing.T, body []byte, step int) {
 		faults, _, got := check(s, body, max(1, step))
-		if !faults.Any() && len(got) < 1 && len(body) > len(doneEvent)+MinBytes {
+		if !faults.Any() && len(got) < 1 && len(body) > len(chat.done)+MinBytes {
 			t.Errorf("exact without an event: %q", body)
 		}
 		if !faults.Any() && !sameButStamps(body, s) {
@@ -146,10 +179,10 @@ func sameButStamps(body []byte, s Spec) bool {
 	for tokens := 0; tokens <= s.Tokens+1; tokens++ {
 		var want []byte
 		for seq := range uint32(tokens) {
-			want = appendEvent(want, mark{s.Stream, seq, stampAt(body, len(want))}, s.Bytes)
+			want = chat.event(want, mark{s.Stream, seq, stampAt(body, len(want))}, s.Bytes)
 		}
-		want = appendFinish(want, mark{s.Stream, uint32(tokens), stampAt(body, len(want))})
-		want = append(want, doneEvent...)
+		want = chat.end(want, mark{s.Stream, uint32(tokens), stampAt(body, len(want))})
+		want = append(want, chat.done...)
 		if string(want) == string(body) {
 			return true
 		}
@@ -161,6 +194,6 @@ func stampAt(body []byte, at int) int64 {
 	if at > len(body) {
 		return 0
 	}
-	m, _ := parseMark(body[at:])
+	m, _ := chat.mark(body[at:])
 	return m.stamp
 }

@@ -46,7 +46,7 @@ func (c *Client) Do(ctx context.Context, s Spec, body []byte, each func(Chunk)) 
 	conn := c.conn
 	release := context.AfterFunc(ctx, func() { conn.Close() })
 	defer release()
-	resp, err := c.ask(body)
+	resp, err := c.ask(s.Path(), body)
 	if err != nil {
 		c.Close()
 		return Faults{}, "", err
@@ -99,8 +99,8 @@ func (c *Client) connect(ctx context.Context) error {
 }
 
 // ask sends the request and reads the head of a 200.
-func (c *Client) ask(body []byte) (*http.Response, error) {
-	head := fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", c.addr, len(body))
+func (c *Client) ask(path string, body []byte) (*http.Response, error) {
+	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, c.addr, len(body))
 	parts := net.Buffers{head, body} // one system call, no copy
 	if _, err := parts.WriteTo(c.conn); err != nil {
 		return nil, err

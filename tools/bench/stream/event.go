@@ -14,7 +14,7 @@ import (
 )
 
 // Spec is what a client asks the server for. It travels in the "user" member of
-// an ordinary chat request, which every router passes on.
+// an ordinary request, which every router passes on.
 type Spec struct {
 	Stream uint32        // watermark of this response; unique in a run
 	Tokens int           // events with a token; 0 asks for a plain JSON answer, at once
@@ -22,16 +22,28 @@ type Spec struct {
 	Every  time.Duration // between two tokens; the first comes at once
 	Hold   int           // send nothing after this many tokens until the server is told to stop; 0 = never
 	Spread bool          // each stream has its own phase; else all send on the same tick, as one engine step does
+
+	Responses bool // asks for it in the Responses API, not as a chat; in the path, not in the body
+}
+
+// Path is where a request for s goes.
+func (s Spec) Path() string {
+	if s.Responses {
+		return "/v1/responses"
+	}
+	return "/v1/chat/completions"
 }
 
 const specFormat = "bench stream=%d tokens=%d bytes=%d every=%d hold=%d spread=%t"
 
-// Body is a chat request that asks for s and is at least size bytes long.
+// Body is a request that asks for s and is at least size bytes long.
 func (s Spec) Body(size int) []byte {
 	user := fmt.Sprintf(specFormat, s.Stream, s.Tokens, s.Bytes, int64(s.Every), s.Hold, s.Spread)
-	head := fmt.Sprintf(`{"model":"bench","user":"%s","stream":%t,"max_tokens":%d,"messages":[{"role":"user","content":"Stream %d. `,
-		user, s.Tokens > 0, max(s.Tokens, 1), s.Stream)
-	const tail = `"}]}`
+	form, tail := `{"model":"bench","user":"%s","stream":%t,"max_tokens":%d,"messages":[{"role":"user","content":"Stream %d. `, `"}]}`
+	if s.Responses {
+		form, tail = `{"model":"bench","user":"%s","stream":%t,"max_output_tokens":%d,"input":"Stream %d. `, `"}`
+	}
+	head := fmt.Sprintf(form, user, s.Tokens > 0, max(s.Tokens, 1), s.Stream)
 	const filler = "All work and no play makes for a long prompt. "
 	n := max(0, size-len(head)-len(tail))
 	text := strings.Repeat(filler, n/len(filler)+1)
@@ -57,23 +69,61 @@ func ParseSpec(body []byte) (Spec, bool) {
 	return s, s.Tokens >= 0 && s.Bytes >= MinBytes && s.Every > 0
 }
 
-// The parts of an event: head, watermark, middle, then by its place in the
-// response the role (number 0), a token with its filler, or the finish.
-const (
-	eventHead   = `data: {"id":"chatcmpl-`
-	eventMiddle = `","object":"chat.completion.chunk","created":1700000000,"model":"bench","choices":[{"index":0,"delta":`
-	roleTail    = `{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}` + eventEnd
-	tokenOpen   = `{"content":"`
-	tokenTail   = `"},"logprobs":null,"finish_reason":null}]}` + eventEnd
-	finishTail  = `{},"logprobs":null,"finish_reason":"length"}]}` + eventEnd
-	eventEnd    = "\n\n"
-	doneEvent   = "data: [DONE]\n\n"
+// A dialect is how an API words its events: a name, head, watermark, middle, then
+// by its place in the response the role (number 0), a token with its filler, or the
+// finish.
+type dialect struct {
+	roleName, tokenName, finishName string // lines before the data, or nothing
+	head, middle                    string
+	role, open, tail, finish        string
+	done                            string // what comes last, without a watermark
+}
 
-	markLen = 8 + 1 + 8 + 1 + 16 // stream-number-time, in hex
-)
+const eventEnd = "\n\n"
 
-// MinBytes is the size of the smallest token event.
-const MinBytes = len(eventHead) + markLen + len(eventMiddle) + len(tokenOpen) + 1 + len(tokenTail)
+var chat = dialect{
+	head:   `data: {"id":"chatcmpl-`,
+	middle: `","object":"chat.completion.chunk","created":1700000000,"model":"bench","choices":[{"index":0,"delta":`,
+	role:   `{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}` + eventEnd,
+	open:   `{"content":"`,
+	tail:   `"},"logprobs":null,"finish_reason":null}]}` + eventEnd,
+	finish: `{},"logprobs":null,"finish_reason":"length"}]}` + eventEnd,
+	done:   "data: [DONE]" + eventEnd,
+}
+
+// The responses have an id that no router marks, so that every path can be held to
+// the same bytes.
+var responses = dialect{
+	roleName:   "event: response.created\n",
+	tokenName:  "event: response.output_text.delta\n",
+	finishName: "event: response.completed\n",
+	head:       `data: {"item_id":"`,
+	middle:     `","output_index":0,`,
+	role:       `"type":"response.created","response":{"object":"response","id":"bench","status":"in_progress"}}` + eventEnd,
+	open:       `"type":"response.output_text.delta","content_index":0,"delta":"`,
+	tail:       `"}` + eventEnd,
+	finish:     `"type":"response.completed","response":{"object":"response","id":"bench","status":"completed"}}` + eventEnd,
+}
+
+func (s Spec) dialect() *dialect {
+	if s.Responses {
+		return &responses
+	}
+	return &chat
+}
+
+const markLen = 8 + 1 + 8 + 1 + 16 // stream-number-time, in hex
+
+// minBytes is the size of the smallest token event.
+func (d *dialect) minBytes() int {
+	return len(d.tokenName) + len(d.head) + markLen + len(d.middle) + len(d.open) + 1 + len(d.tail)
+}
+
+// maxTail bounds what an event has beyond its token's filler.
+func (d *dialect) maxTail() int { return len(d.roleName) + len(d.role) + len(d.finish) }
+
+// MinBytes is the size of the smallest token event of any API.
+var MinBytes = max(chat.minBytes(), responses.minBytes())
 
 // mark is the watermark of an event.
 type mark struct {
@@ -96,12 +146,15 @@ func appendHex(dst []byte, v uint64, digits int) []byte {
 	return dst
 }
 
-// parseMark reads the watermark of an event; false when it has none.
-func parseMark(event []byte) (mark, bool) {
-	if len(event) < len(eventHead)+markLen || string(event[:len(eventHead)]) != eventHead {
+// mark reads the watermark of an event; false when it has none.
+func (d *dialect) mark(event []byte) (mark, bool) {
+	if d.tokenName != "" {
+		_, event, _ = bytes.Cut(event, []byte("\n"))
+	}
+	if len(event) < len(d.head)+markLen || string(event[:len(d.head)]) != d.head {
 		return mark{}, false
 	}
-	w := event[len(eventHead):][:markLen]
+	w := event[len(d.head):][:markLen]
 	if w[8] != '-' || w[17] != '-' {
 		return mark{}, false
 	}
@@ -125,33 +178,44 @@ func bigEndian(b []byte) (v uint64) {
 	return v
 }
 
-// appendEvent appends the role (number 0) or a token; size is a token's.
-func appendEvent(dst []byte, m mark, size int) []byte {
-	dst = append(dst, eventHead...)
-	dst = m.append(dst)
-	dst = append(dst, eventMiddle...)
+// event appends the role (number 0) or a token; size is a token's.
+func (d *dialect) event(dst []byte, m mark, size int) []byte {
+	name := d.tokenName
 	if m.seq == 0 {
-		return append(dst, roleTail...)
+		name = d.roleName
 	}
-	dst = append(dst, tokenOpen...)
+	dst = append(dst, name...)
+	dst = append(dst, d.head...)
+	dst = m.append(dst)
+	dst = append(dst, d.middle...)
+	if m.seq == 0 {
+		return append(dst, d.role...)
+	}
+	dst = append(dst, d.open...)
 	letter := 'a' + byte((m.stream*7+m.seq)%26)
-	for range size - MinBytes + 1 {
+	for range size - d.minBytes() + 1 {
 		dst = append(dst, letter)
 	}
-	return append(dst, tokenTail...)
+	return append(dst, d.tail...)
 }
 
-// appendFinish appends the event after the last token, numbered as if it were one.
-func appendFinish(dst []byte, m mark) []byte {
-	dst = append(dst, eventHead...)
+// end appends the event after the last token, numbered as if it were one.
+func (d *dialect) end(dst []byte, m mark) []byte {
+	dst = append(dst, d.finishName...)
+	dst = append(dst, d.head...)
 	dst = m.append(dst)
-	dst = append(dst, eventMiddle...)
-	return append(dst, finishTail...)
+	dst = append(dst, d.middle...)
+	return append(dst, d.finish...)
 }
 
-// DoneWireBytes is what the end marker takes as one HTTP chunk. A Checker does
-// not report it as a Chunk: it carries no watermark.
-const DoneWireBytes = 1 + 2 + len(doneEvent) + 2
+// DoneWireBytes is what the end marker takes as one HTTP chunk, 0 where the API has
+// none. A Checker does not report it as a Chunk: it carries no watermark.
+func (s Spec) DoneWireBytes() int {
+	if n := len(s.dialect().done); n > 0 {
+		return wireBytes(n)
+	}
+	return 0
+}
 
 // wireBytes is the size of n body bytes as one HTTP chunk.
 func wireBytes(n int) int {

@@ -11,8 +11,8 @@ func TestSpecTravelsInABody(t *testing.T) {
 	want := Spec{Stream: 4_000_000_000, Tokens: 300, Bytes: 220, Every: 20 * time.Millisecond, Hold: 5, Spread: true}
 	for _, size := range []int{0, 1000, 220_000} {
 		body := want.Body(size)
-		if !json.Valid(body) {
-			t.Fatalf("not JSON: %.300s", body)
+		if asked := (Spec{Responses: true}).Body(size); !json.Valid(body) || !json.Valid(asked) {
+			t.Fatalf("not JSON: %.300s or %.300s", body, asked)
 		}
 		if size > 0 && len(body) != size && size > 400 {
 			t.Errorf("asked for %d bytes, got %d", size, len(body))
@@ -52,21 +52,26 @@ func TestBadSpecsAreRefused(t *testing.T) {
 }
 
 func TestEventsAreOfTheirSizeAndJSON(t *testing.T) {
-	for _, size := range []int{MinBytes, 220, 1000} {
-		e := appendEvent(nil, mark{1, 5, 99}, size)
-		if len(e) != size {
-			t.Errorf("asked for %d bytes, got %d", size, len(e))
+	for name, d := range map[string]*dialect{"chat": &chat, "responses": &responses} {
+		if d.minBytes() > MinBytes || MinBytes > 220 {
+			t.Errorf("%s: a token has %d bytes at least, %d are asked for", name, d.minBytes(), MinBytes)
 		}
-	}
-	for _, e := range [][]byte{
-		appendEvent(nil, mark{1, 0, 99}, 220), appendEvent(nil, mark{1, 5, 99}, 220), appendFinish(nil, mark{1, 6, 99}),
-	} {
-		data, ok := strings.CutPrefix(string(e), "data: ")
-		if !ok || !json.Valid([]byte(data)) || !strings.HasSuffix(data, "\n\n") {
-			t.Errorf("not an event with JSON: %q", e)
+		for _, size := range []int{MinBytes, 220, 1000} {
+			e := d.event(nil, mark{1, 5, 99}, size)
+			if len(e) != size {
+				t.Errorf("%s: asked for %d bytes, got %d", name, size, len(e))
+			}
 		}
-		if m, ok := parseMark(e); !ok || m.stream != 1 || m.stamp != 99 {
-			t.Errorf("watermark %+v, %t", m, ok)
+		for i, e := range [][]byte{
+			d.event(nil, mark{1, 0, 99}, 220), d.event(nil, mark{1, 5, 99}, 220), d.end(nil, mark{1, 6, 99}),
+		} {
+			data, ok := strings.CutPrefix(strings.TrimPrefix(string(e), []string{d.roleName, d.tokenName, d.finishName}[i]), "data: ")
+			if !ok || !json.Valid([]byte(data)) || !strings.HasSuffix(data, "\n\n") {
+				t.Errorf("%s: not an event with JSON: %q", name, e)
+			}
+			if m, ok := d.mark(e); !ok || m.stream != 1 || m.stamp != 99 {
+				t.Errorf("%s: watermark %+v, %t", name, m, ok)
+			}
 		}
 	}
 }
@@ -80,8 +85,11 @@ func TestWireBytes(t *testing.T) {
 }
 
 func TestDoneWireBytes(t *testing.T) {
-	if want := wireBytes(len(doneEvent)); DoneWireBytes != want {
-		t.Errorf("got %d, want %d", DoneWireBytes, want)
+	if got, want := (Spec{}).DoneWireBytes(), wireBytes(len("data: [DONE]\n\n")); got != want {
+		t.Errorf("chat: got %d, want %d", got, want)
+	}
+	if got := (Spec{Responses: true}).DoneWireBytes(); got != 0 {
+		t.Errorf("responses: got %d of an end marker that there is not", got)
 	}
 }
 

@@ -163,8 +163,9 @@ func (s *Server) answer(c *conn, req *http.Request) error {
 		return c.plain(200, "application/json", "{}")
 	case "/metrics":
 		return c.plain(200, "text/plain; version=0.0.4", metricsAnswer)
-	case "/v1/chat/completions":
+	case Spec{}.Path(), Spec{Responses: true}.Path():
 		spec, ok := ParseSpec(c.body)
+		spec.Responses = req.URL.Path != Spec{}.Path()
 		if !ok {
 			return c.plain(400, "application/json", `{"error":{"message":"no bench spec in the body","code":400}}`)
 		}
@@ -211,9 +212,9 @@ func (s *Server) stream(c *conn, spec Spec) error {
 	if _, err := c.Write([]byte("HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n")); err != nil {
 		return err
 	}
-	seq := uint32(0)
+	d, seq := spec.dialect(), uint32(0)
 	send := func() error {
-		c.out = appendEvent(c.room(), mark{spec.Stream, seq, s.clock.Now()}, spec.Bytes)
+		c.out = d.event(c.room(), mark{spec.Stream, seq, s.clock.Now()}, spec.Bytes)
 		seq++
 		return c.chunk()
 	}
@@ -244,13 +245,15 @@ func (s *Server) stream(c *conn, spec Spec) error {
 		}
 		due += int64(spec.Every)
 	}
-	c.out = appendFinish(c.room(), mark{spec.Stream, seq, s.clock.Now()})
+	c.out = d.end(c.room(), mark{spec.Stream, seq, s.clock.Now()})
 	if err := c.chunk(); err != nil {
 		return err
 	}
-	c.out = append(c.room(), doneEvent...)
-	if err := c.chunk(); err != nil {
-		return err
+	if d.done != "" {
+		c.out = append(c.room(), d.done...)
+		if err := c.chunk(); err != nil {
+			return err
+		}
 	}
 	_, err := c.Write([]byte("0\r\n\r\n"))
 	return err

@@ -42,7 +42,7 @@ func TestStreamsAreExactOverOneConnection(t *testing.T) {
 	c := NewClient(s.Addr(), NewClock())
 	defer c.Close()
 	for stream := range uint32(20) {
-		spec := Spec{Stream: stream, Tokens: 1 + int(stream), Bytes: 220, Every: 100 * time.Microsecond, Spread: stream%2 == 0}
+		spec := Spec{Stream: stream, Tokens: 1 + int(stream), Bytes: 220, Every: 100 * time.Microsecond, Spread: stream%2 == 0, Responses: stream%3 == 0}
 		n := 0
 		f, first, err := c.Do(context.Background(), spec, spec.Body(1000), func(ch Chunk) {
 			n++

@@ -1,0 +1,86 @@
+package integration
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/maps"
+)
+
+// TestKilledAgentProcess: the agent is killed while streams are under way. Every
+// connection of the engine is told at once, nobody gets a byte that is not his
+// nor an end that is none, and the next agent with the same pins splices again
+// before the same engine process.
+func TestKilledAgentProcess(t *testing.T) {
+	pins := bpffs(t) + "/tautline"
+	w := newWatch()
+	e := startEngine(t, w)
+	first := startAgent(t, pins, []string{e.addr()}, nil)
+
+	// Streams whose engine waits for its client to leave after the last event, so
+	// that all are open.
+	const n = 50
+	var seeds []uint64
+	for seed := rand.Uint64() >> 1; len(seeds) < n; seed++ {
+		if p := newPlan(seed); p.how == halfCloses {
+			seeds = append(seeds, seed)
+		}
+	}
+	var ready, wg sync.WaitGroup
+	ready.Add(n)
+	for _, seed := range seeds {
+		wg.Go(func() {
+			p := newPlan(seed)
+			p.how, p.after = stays, len(p.body)+1 // the client's part: it wants all of it
+			c := &client{watched: w, buf: make([]byte, 8<<10)}
+			defer c.leave()
+			c.reached = map[int]func(){len(p.body): ready.Done}
+			if err := c.do(first.addr, p); err == nil {
+				t.Errorf("stream %x ended", seed)
+			} else if wrong := (*foreignError)(nil); errors.As(err, &wrong) {
+				t.Error(err)
+			}
+		})
+	}
+	ready.Wait()
+	set, err := maps.Open(pins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	// Not all: a flow whose last message was passed waits, armed, for the next one.
+	if live, err := set.Live(); err != nil || live[bpf.FlowSpliced] == 0 {
+		t.Errorf("flows before the kill: %v, %v; none is spliced", live, err)
+	}
+	for _, seed := range seeds {
+		w.leave(seed)
+	}
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-first.done
+	wg.Wait()
+	await(t, "the engine's connections to be closed", func() bool { return e.open() == 0 })
+	w.mu.Lock()
+	t.Logf("%d streams under way: the engine was told after %v at the most", w.delays[halfCloses].n, w.delays[halfCloses].max)
+	if w.delays[halfCloses].n != n || len(w.wrong) > 0 {
+		t.Errorf("%d of %d streams were ended by the kill; %v", w.delays[halfCloses].n, n, w.wrong)
+	}
+	w.mu.Unlock()
+
+	before, err := set.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := startAgent(t, pins, []string{e.addr()}, nil)
+	st := wholes(t, next, e, 10)
+	after, err := set.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the next agent: %d messages spliced, responses %v", after[bpf.Redirected].Events-before[bpf.Redirected].Events, st.Splice.Outcomes)
+	next.end()
+}

@@ -33,7 +33,10 @@ func (d *demand) place(k key.Key) int {
 	}
 }
 
-func (d *demand) home(k key.Key) int { return int(uint64(k) * 0x9e3779b97f4a7c15 >> d.shift) }
+// golden spreads what counts up over the upper bits.
+const golden = 0x9e3779b97f4a7c15
+
+func (d *demand) home(k key.Key) int { return int(uint64(k) * golden >> d.shift) }
 
 // of returns how many requests begin with k.
 func (d *demand) of(k key.Key) int32 {
@@ -45,11 +48,16 @@ func (d *demand) of(k key.Key) int32 {
 
 // add counts one request.
 func (d *demand) add(keys []key.Key) {
+	for (d.count+len(keys))*8 > len(d.cells)*5 {
+		d.resize(max(2*len(d.cells), minDemand))
+	}
+	cells, mask, shift := d.cells, len(d.cells)-1, d.shift
 	for _, k := range keys {
-		if (d.count+1)*8 > len(d.cells)*5 {
-			d.resize(max(2*len(d.cells), minDemand))
+		p := int(uint64(k) * golden >> shift)
+		for cells[p&mask].requests != 0 && cells[p&mask].key != k {
+			p++
 		}
-		c := &d.cells[d.place(k)]
+		c := &cells[p&mask]
 		if c.requests == 0 {
 			c.key = k
 			d.count++
@@ -60,11 +68,19 @@ func (d *demand) add(keys []key.Key) {
 
 // remove takes back what add counted. The keys must be the same.
 func (d *demand) remove(keys []key.Key) {
+	cells, mask, shift := d.cells, len(d.cells)-1, d.shift
 	for _, k := range keys {
-		p := d.place(k)
-		if d.cells[p].requests--; d.cells[p].requests == 0 {
-			d.close(p)
-			d.count--
+		p := int(uint64(k) * golden >> shift)
+		for cells[p&mask].key != k {
+			p++
+		}
+		c := &cells[p&mask]
+		if c.requests--; c.requests > 0 {
+			continue
+		}
+		d.count--
+		if c.key = 0; cells[(p+1)&mask].requests != 0 {
+			d.close(p & mask)
 		}
 	}
 	for len(d.cells) > minDemand && d.count*16 < len(d.cells) {

@@ -8,6 +8,7 @@ ARG VERSION=dev
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /tautline ./cmd/tautline
 
 FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /tautline /tautline
 COPY LICENSE LICENSE.bpf /
 EXPOSE 8080 9901

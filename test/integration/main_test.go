@@ -22,8 +22,8 @@ var (
 	clients  = flag.Int("clients", 40, "watermarked streams at a time")
 	restarts = flag.Int("restarts", 1, "times that the agent is told to end and is started again in the middle")
 	open     = flag.Int("open", 500, "streams that are open and silent at a time")
-	answers  = flag.Int("answers", 3, "responses whose wake-ups are counted, one after the other")
-	rate     = flag.Float64("rate", 500, "tokens per second of these")
+	answers  = flag.Int("answers", 10, "responses whose wake-ups are counted, one after the other")
+	rate     = flag.Float64("rate", 5000, "tokens per second of these")
 )
 
 // work is a directory that every user can enter; the tests' own are only root's.

@@ -15,31 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dial is d.DialContext, save for what a deadline of ctx means: so long may the
-// network take, counted from the moment at which the first socket is there. A
-// handshake that the kernel has finished is never too late, however long the agent
-// then needs to come to it: with net's own deadline an agent that is short of CPU, in
-// a burst of new connections, takes healthy backends for dead.
+type patienceKey struct{}
+
+// Within returns a context under which Dial gives the network so long. A deadline
+// cannot say that: it would count what the agent loses on its way to Dial.
+func Within(ctx context.Context, patience time.Duration) context.Context {
+	return context.WithValue(ctx, patienceKey{}, patience)
+}
+
+// Dial is d.DialContext, save for what Within says: so long may the network take,
+// counted from the moment at which the first socket is there. A handshake that the
+// kernel has finished is never too late, however long the agent then needs to come
+// to it: with net's own deadline an agent that is short of CPU, in a burst of new
+// connections, takes healthy backends for dead.
 //
 // When the time is up the error says so by Timeout. The time that a name takes to be
 // resolved is bounded in the same way, on its own. Of a name with several addresses
-// all share the one time. Any other end of ctx ends the dial at once.
+// all share the one time. The end of ctx ends the dial at once.
 func Dial(ctx context.Context, d net.Dialer, network, addr string) (net.Conn, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
+	patience, _ := ctx.Value(patienceKey{}).(time.Duration)
+	if patience <= 0 {
 		return d.DialContext(ctx, network, addr)
 	}
-	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() {
-		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			cancel()
-		}
-	})()
-	w := &watch{patience: time.Until(deadline), named: !literal(addr), giveUp: cancel}
-	if w.patience <= 0 {
-		return nil, &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
-	}
+	w := &watch{patience: patience, named: !literal(addr), giveUp: cancel}
 	control := d.ControlContext
 	d.ControlContext = func(ctx context.Context, network, addr string, c syscall.RawConn) error {
 		w.add(c)
@@ -49,7 +49,7 @@ func Dial(ctx context.Context, d net.Dialer, network, addr string) (net.Conn, er
 		return control(ctx, network, addr, c)
 	}
 	w.start()
-	c, err := d.DialContext(inner, network, addr)
+	c, err := d.DialContext(ctx, network, addr)
 	if expired := w.end(); err != nil && expired {
 		var op *net.OpError
 		if errors.As(err, &op) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/tautline/tautline/userspace/connect"
 )
 
 // Backend is where requests can be sent.
@@ -265,9 +267,7 @@ func (p *Proxy) anyBackend() bool {
 func (p *Proxy) dialer(slot int) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if d := p.params.Load().Timeouts.Connect; d > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, d)
-			defer cancel()
+			ctx = connect.Within(ctx, d)
 		}
 		c, err := p.splicer.DialBackend(ctx, network, addr, uint32(slot))
 		if err != nil {

@@ -19,8 +19,8 @@ type Splicer interface {
 	// WrapListener sees every client connection first. Identity when off.
 	WrapListener(ln net.Listener) net.Listener
 	// DialBackend opens a connection to the backend with this number. The
-	// connection it returns comes back in Begin. A deadline of ctx is for the
-	// network, as in connect.Dial.
+	// connection it returns comes back in Begin. It dials by connect.Dial,
+	// which ctx may give a time.
 	DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error)
 	// Begin is called once for each response with a body, before its head is
 	// flushed. It never returns nil; a response that cannot be spliced gets a value whose

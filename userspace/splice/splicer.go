@@ -109,7 +109,7 @@ func (s *Splicer) WrapListener(ln net.Listener) net.Listener {
 
 // DialBackend connects to a backend and announces the connection to the kernel
 // first, so that the server's end can be claimed. A connection that cannot be
-// announced works, unspliced. A deadline of ctx is connect.Dial's.
+// announced works, unspliced. It dials by connect.Dial.
 func (s *Splicer) DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error) {
 	var d net.Dialer
 	d.SetMultipathTCP(false)

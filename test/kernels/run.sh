@@ -22,7 +22,7 @@ cd "$(dirname "$0")/../.."
 
 packages=(bpf maps agent/datapath userspace/splice) # with tests for the kernel
 modules=(veth)                                      # that Debian does not build in
-tools='bpftool|clang|python3'                       # that the image lacks
+tools='bpftool|clang|python3|UVICORN_PYTHON'        # that the image lacks
 suite=${SUITE:-bookworm}
 mirror=${MIRROR:-http://deb.debian.org}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/upstream"
 )
 
 // Causes with which an attempt's context is cancelled.
@@ -43,7 +44,6 @@ type attempt struct {
 	watch   sync.Mutex  // held while the timer's function runs
 	ended   bool        // guarded by watch
 
-	asked   bool         // the transport began to look for a connection
 	conn    net.Conn     // what Splicer.Begin is to see
 	counted *backendConn // nil: there was no connection
 	reused  bool
@@ -263,7 +263,6 @@ func (a *attempt) request(header http.Header) *http.Request {
 		out.Body = body.reader()
 	}
 	return out.WithContext(httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{
-		GetConn:        func(string) { a.asked = true },
 		GotConn:        a.gotConn,
 		WroteRequest:   a.wroteRequest,
 		Got1xxResponse: a.informational,
@@ -280,7 +279,7 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// wroteRequest runs in a goroutine of the transport. From here on the request
+// wroteRequest may run in a goroutine of the transport. From here on the request
 // will not be sent again, so its body is not needed any more.
 func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
 	if info.Err != nil {
@@ -298,7 +297,7 @@ func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
 }
 
 // informational passes a 1xx response on, 100 Continue aside: that one was
-// answered when the body was read. It runs in a goroutine of the transport.
+// answered when the body was read.
 func (a *attempt) informational(code int, header textproto.MIMEHeader) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -337,7 +336,7 @@ func (a *attempt) classify(err error) failure {
 			x.p.router.Status(a.backend.slot, http.StatusGatewayTimeout, now)
 		}
 		return failure{refusal: RefusalHeadTimeout, err: err}
-	case !a.asked: // the transport would not even send it
+	case errors.Is(err, upstream.ErrRequest):
 		return failure{refusal: RefusalBadBody, err: err}
 	case a.counted == nil:
 		if here {

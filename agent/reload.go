@@ -134,6 +134,7 @@ func (a *Agent) addBackend(b config.Backend) error {
 		a.fleet.Remove(slot)
 		return err
 	}
+	a.recorder.Add(label)
 	a.members[b.Site+"/"+b.Name] = member{slot, b}
 	a.slots[slot] = shown{label, b.URL}
 	a.log.Info("backend added", "backend", label, "url", b.URL)

@@ -4,8 +4,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/maps"
 )
 
 // gated is a backend whose streamed answer waits for open to be closed; asked
@@ -93,5 +99,92 @@ func TestABackendThatComesBackCountsFromZero(t *testing.T) {
 	})
 	if !strings.Contains(page, `tautline_requests_total{backend="gpu0",code="200"} 1`+"\n") {
 		t.Error("the counts of a former backend of that name came back")
+	}
+}
+
+// bpffs mounts a bpf file system for the test, and skips it where it cannot.
+func bpffs(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the kernel carries a stream")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Skipf("needs a bpf file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return dir
+}
+
+func TestAStreamOfARemovedBackendDoesNotCountForTheNextInItsSlot(t *testing.T) {
+	over := map[string]any{"splice.mode": "auto", "splice.pin_path": bpffs(t) + "/tautline"}
+	more := make(chan struct{})
+	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range more {
+			_, _ = io.WriteString(w, "data: {}\n\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	t.Cleanup(old.Close)
+	a, _ := start(t, settings(t, over, old.URL))
+	if on, why := a.SpliceOn(); !on {
+		t.Skip("the kernel cannot splice here: ", why)
+	}
+	chunks := func() uint64 { return a.Status().Backends[0].SplicedChunks }
+	eventually(t, "the backend has a row", func() bool { _, ok, _ := a.SpliceMaps().Latency(0); return ok })
+	done := make(chan error, 1)
+	resps := make(chan *http.Response, 1)
+	go func() {
+		resp, err := http.Post("http://"+a.Addr()+"/v1/chat/completions", "application/json", strings.NewReader(`{"stream":true,"messages":[]}`))
+		done <- err
+		resps <- resp
+	}()
+	more <- struct{}{}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	resp := <-resps
+	defer resp.Body.Close()
+	defer close(more)
+	read := func() {
+		if _, err := io.ReadFull(resp.Body, make([]byte, len("data: {}\n\n"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	for chunks() == 0 { // the kernel takes over when the agent has armed it
+		more <- struct{}{}
+		read()
+	}
+	if err := a.Reload(settings(t, over, engine(t, nil).URL())); err != nil {
+		t.Fatal(err)
+	}
+	if a.members["local/gpu0"].slot != 0 {
+		t.Fatal("the slot was not used again: this test proves nothing")
+	}
+	eventually(t, "the next backend has a row", func() bool {
+		rows, err := a.SpliceMaps().Backends()
+		return err == nil && len(rows) == 1
+	})
+	var carried uint64
+	count := func() (n uint64) {
+		_ = a.SpliceMaps().Flows(func(_ maps.Conn, f bpf.Flow) bool { n += f.Chunks; return true })
+		return n
+	}
+	for carried = count(); count() == carried; {
+		more <- struct{}{}
+		read()
+	}
+	if n := chunks(); n != 0 {
+		t.Errorf("%d chunks of another backend's connection counted", n)
 	}
 }

@@ -19,6 +19,10 @@ type Backend struct {
 	Name string
 	URL  string      // http or https; a path is put before every request's path
 	TLS  *tls.Config // for https; nil = the system's roots
+	// Number is what the Splicer is told. Connections may outlive their backend, so
+	// the next one in its slot needs another number where the Splicer keeps
+	// accounts by it.
+	Number uint32
 }
 
 const (
@@ -34,6 +38,7 @@ const (
 // that were sent to it run.
 type backend struct {
 	slot      int
+	number    uint32 // for the Splicer
 	name      string
 	base      *url.URL
 	transport *http.Transport
@@ -66,7 +71,7 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 		Protocols:              new(http.Protocols),
 	}
 	t.Protocols.SetHTTP1(true)
-	return &backend{slot: slot, name: b.Name, base: u, transport: t}, nil
+	return &backend{slot: slot, number: b.Number, name: b.Name, base: u, transport: t}, nil
 }
 
 // target returns the URL of a request on this backend, its path spelled as the
@@ -208,7 +213,7 @@ func (p *Proxy) AddBackend(slot int, spec Backend) error {
 	if slot < 0 {
 		return errors.New("backend slot is negative")
 	}
-	b, err := newBackend(slot, spec, p.dialer(slot))
+	b, err := newBackend(slot, spec, p.dialer(spec.Number))
 	if err != nil {
 		return err
 	}
@@ -261,15 +266,15 @@ func (p *Proxy) anyBackend() bool {
 	return false
 }
 
-// dialer returns a transport's DialContext for a slot.
-func (p *Proxy) dialer(slot int) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialer returns a transport's DialContext for the backend with this number.
+func (p *Proxy) dialer(number uint32) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if d := p.params.Load().Timeouts.Connect; d > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, d)
 			defer cancel()
 		}
-		c, err := p.splicer.DialBackend(ctx, network, addr, uint32(slot))
+		c, err := p.splicer.DialBackend(ctx, network, addr, number)
 		if err != nil {
 			return nil, err
 		}

@@ -144,7 +144,7 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		c.between = er.AtBoundary
 	}
 	c.spliced = x.p.splicer.Begin(clientConn(x.r), a.conn, ResponseInfo{
-		Backend:        uint32(a.backend.slot),
+		Backend:        a.backend.number,
 		ClientHTTP11:   x.r.ProtoAtLeast(1, 1),
 		ClientTLS:      x.r.TLS != nil,
 		BackendChunked: chunked(resp),

@@ -390,6 +390,49 @@ func (faulty) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal)
 	panic("a fault")
 }
 
+// fragile is a Rewriter that panics: in the copy loop, or at the body's end.
+type fragile struct{ atEnd bool }
+
+func (f fragile) Readable(PinRequest) bool     { return true }
+func (f fragile) Request(PinRequest) PinAnswer { return PinAnswer{Slot: -1} }
+func (f fragile) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal) {
+	return f, RefusalNone
+}
+func (f fragile) Append(dst, p []byte) []byte {
+	if !f.atEnd {
+		panic("a fault")
+	}
+	return append(dst, p...)
+}
+func (f fragile) Finish([]byte) []byte { panic("a fault") }
+
+// TestPanicAbortsTheSplice: the kernel is told when the copy loop does not come to
+// its end, or it would go on writing to a client whose handler is gone.
+func TestPanicAbortsTheSplice(t *testing.T) {
+	for name, pinner := range map[string]fragile{"in the loop": {}, "at the end": {atEnd: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := &calls{}
+			g := newRig(t, func(o *Options) { o.Pinner, o.Splicer = pinner, s })
+			g.add("a", echo)
+			resp, err := g.client.Post("http://"+g.addr+"/v1/responses", "application/json", strings.NewReader(`{"input":"x"}`))
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+			}
+			if err == nil {
+				t.Error("the client took what it got for a whole answer")
+			}
+			g.idle()
+			if got := g.last(1).Abort; got != AbortHandler {
+				t.Errorf("abort %s, want handler", got)
+			}
+			if got := strings.Join(s.log, ","); got != "begin,abort" {
+				t.Errorf("calls %s, want begin,abort", got)
+			}
+		})
+	}
+}
+
 // TestPanicGivesEverythingBack: a fault of ours costs one request and nothing else.
 func TestPanicGivesEverythingBack(t *testing.T) {
 	g := newRig(t, func(o *Options) { o.Pinner = faulty{} })

@@ -71,7 +71,12 @@ func (a *Agent) Status() telemetry.Status {
 			TTFT:       a.recorder.TTFT(a.label(b.Spec)),
 			Engine:     polls[b.Slot].Engine,
 			PollErrors: polls[b.Slot].Failures,
-			PollError:  polls[b.Slot].Last,
+		}
+		if p := polls[b.Slot]; p.Last != "" {
+			row.LastPollError = &telemetry.PollError{Error: p.Last, At: p.LastAt}
+			if p.Failing > 0 {
+				row.PollError = p.Last
+			}
 		}
 		if !b.Admitted {
 			row.Why = b.Refusal.String()

@@ -49,7 +49,7 @@ func NewRecorder(reg prometheus.Registerer) *Recorder {
 			Name: "tautline_refusals_total", Help: "Requests that the agent answered itself, by reason.",
 		}, []string{"reason"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tautline_retries_total", Help: "Requests sent a second time because nothing had reached the first backend, by reason.",
+			Name: "tautline_retries_total", Help: "Requests sent again because nothing had reached the backend, or because it refused with 503, by reason.",
 		}, []string{"reason"}),
 		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tautline_aborts_total", Help: "Requests broken off, by the side that did.",
@@ -96,6 +96,9 @@ func (r *Recorder) FirstToken(backend string, ttft time.Duration) {
 	}
 }
 
+// Retried counts a request that is sent again.
+func (r *Recorder) Retried(why proxy.Retry) { r.retries.WithLabelValues(why.String()).Inc() }
+
 // Finished counts a request's end.
 func (r *Recorder) Finished(s proxy.Summary) {
 	code := s.Code
@@ -105,9 +108,6 @@ func (r *Recorder) Finished(s proxy.Summary) {
 	r.ended(s.Backend, strconv.Itoa(code))
 	if s.Refusal != proxy.RefusalNone {
 		r.refusals.WithLabelValues(s.Refusal.String()).Inc()
-	}
-	if s.Retry != proxy.RetryNone {
-		r.retries.WithLabelValues(s.Retry.String()).Inc()
 	}
 	if s.Abort != proxy.AbortNone {
 		r.aborts.WithLabelValues(s.Abort.String()).Inc()

@@ -57,7 +57,7 @@ type BackendStatus struct {
 	Engine         string            `json:"engine,omitempty"`     // configured, or found out by polling
 	PollError      string            `json:"poll_error,omitempty"` // of the last poll; gone when one works
 	LastPollError  *PollError        `json:"last_poll_error,omitempty"`
-	Picks          map[string]uint64 `json:"picks"`                // by outcome
+	Picks          map[string]uint64 `json:"picks"` // by outcome
 	TTFT           *Quantiles        `json:"ttft_seconds,omitempty"`
 	ChunkGap       *Quantiles        `json:"chunk_gap_seconds,omitempty"`
 	SplicedBytes   uint64            `json:"spliced_bytes"`

@@ -28,7 +28,14 @@ type ledger struct {
 	mu        sync.Mutex
 	decisions []decide.Decision
 	tokens    []string
+	retries   []Retry
 	ends      []Summary
+}
+
+func (l *ledger) Retried(why Retry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retries = append(l.retries, why)
 }
 
 func (l *ledger) Decided(d decide.Decision) {

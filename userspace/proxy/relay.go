@@ -16,7 +16,6 @@ import (
 func (x *exchange) relay(a *attempt) verdict {
 	resp := a.resp
 	x.sum.Code = resp.StatusCode
-	x.judge(a)
 	var rw Rewriter
 	if x.readable {
 		var why Refusal

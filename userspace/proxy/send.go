@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -43,6 +44,7 @@ type attempt struct {
 	watch   sync.Mutex  // held while the timer's function runs
 	ended   bool        // guarded by watch
 
+	keep    bool         // the body: another backend can be asked if this one refuses
 	asked   bool         // the transport began to look for a connection
 	conn    net.Conn     // what Splicer.Begin is to see
 	counted *backendConn // nil: there was no connection
@@ -57,7 +59,8 @@ type attempt struct {
 }
 
 // send chooses a backend and sends the request; once more if nothing reached the
-// first one. On success the attempt's response is the caller's to relay.
+// first one, and up to Retry503 times more to others if it was refused with 503. On
+// success the attempt's response is the caller's to relay.
 func (x *exchange) send() (*attempt, failure) {
 	header := requestHeader(x.r, x.id)
 	if x.readable {
@@ -76,28 +79,61 @@ func (x *exchange) send() (*attempt, failure) {
 		Site:   x.site,
 		Pinned: x.pinned,
 	}
-	var last failure // of the first choice; zero before it failed
-	for {
-		x.ticket, x.decided = x.p.router.Route(req, x.p.clock())
-		x.p.recorder.Decided(x.decided)
-		if x.decided.Slot < 0 {
-			if last.retry != RetryNone {
-				return nil, last // nobody else is left to try
-			}
+	defer x.dropBody()
+	var last failure     // of a choice that nothing reached; zero before there was one
+	var refused *attempt // what the last choice answered instead of taking the request
+	for left := x.params.Retry503; ; {
+		ticket, decided := x.p.router.Route(req, x.p.clock())
+		x.p.recorder.Decided(decided)
+		switch {
+		case decided.Slot >= 0 && refused != nil:
+			refused.discard()
+			refused = nil
+			x.retried(RetryRefused)
+		case decided.Slot >= 0:
+		case refused != nil: // nobody else is left to try
+			return refused, failure{}
+		case last.retry != RetryNone:
+			return nil, last
+		default:
+			x.ticket, x.decided = ticket, decided
 			return nil, x.noBackend()
 		}
-		a, why := x.try(header)
-		if a != nil {
-			return a, failure{}
-		}
-		x.ticket.Withdraw(x.p.clock())
-		if why.retry == RetryNone || last.retry != RetryNone {
+		x.ticket, x.decided = ticket, decided
+		a, why := x.try(header, left > 0)
+		switch {
+		case a != nil:
+			x.judge(a)
+			if !x.refusedBy(a) {
+				return a, failure{}
+			}
+			left--
+			refused = a
+		case why.retry == RetryNone || last.retry != RetryNone:
+			x.ticket.Withdraw(x.p.clock())
 			return nil, why
+		default:
+			x.ticket.Withdraw(x.p.clock())
+			x.retried(why.retry)
+			last = why
 		}
-		x.sum.Retry, last = why.retry, why
-		req.Tried = []int{x.decided.Slot}
+		req.Tried = append(req.Tried, x.decided.Slot)
 		req.Moves = x.ticket // the reservation goes along, in one step
 	}
+}
+
+func (x *exchange) retried(why Retry) {
+	x.sum.Retry = why
+	x.p.recorder.Retried(why)
+}
+
+// refusedBy tells whether an answer means that another backend may be asked: 503 is
+// what engines whose queue is full say before they begin (vLLM's
+// --max-num-queued-reqs and -tokens, SGLang's --max-queued-requests). 429 is the
+// client's own limit, other 5xx may come in the middle of the work.
+func (x *exchange) refusedBy(a *attempt) bool {
+	return a.keep && a.resp.StatusCode == http.StatusServiceUnavailable &&
+		(x.length == 0 || x.body.Load() != nil) && x.r.Context().Err() == nil
 }
 
 // promptBytes estimates the prompt where its bytes could not be told: the body is
@@ -136,25 +172,27 @@ const maxModelEcho = 256
 
 // try sends the request to the decided backend. A kept connection that turns out
 // to be closed is no fault of the backend: one new connection to it is tried
-// first, with the same reservation.
-func (x *exchange) try(header http.Header) (*attempt, failure) {
+// first, with the same reservation. again allows for another backend if this one
+// refuses; only a prompt can be offered elsewhere, a stored object cannot.
+func (x *exchange) try(header http.Header, again bool) (*attempt, failure) {
 	b := x.p.backend(x.decided.Slot)
 	if b == nil {
 		return nil, failure{refusal: RefusalConnect, retry: RetryRemoved}
 	}
 	x.sum.Backend = b.name
-	a, why := x.attempt(b, header)
+	keep := again && x.api != key.APIUnknown && x.pinned < 0 && x.decided.Outcome != decide.Lone
+	a, why := x.attempt(b, header, keep)
 	if why.retry == RetryStale {
-		x.sum.Retry = RetryStale
+		x.retried(RetryStale)
 		b.transport.CloseIdleConnections() // they are most likely closed as well
-		a, why = x.attempt(b, header)
+		a, why = x.attempt(b, header, keep)
 	}
 	return a, why
 }
 
 // attempt makes one round trip.
-func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
-	a := &attempt{x: x, backend: b}
+func (x *exchange) attempt(b *backend, header http.Header, keep bool) (*attempt, failure) {
+	a := &attempt{x: x, backend: b, keep: keep}
 	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
 	if t := &x.params.Timeouts; t.ResponseHead > 0 || t.Idle > 0 {
 		a.timer = time.AfterFunc(maxWait, a.expired)
@@ -227,6 +265,21 @@ func (a *attempt) close() {
 	_ = a.resp.Body.Close()
 }
 
+// What is read of an answer that nobody will see.
+const (
+	discardBytes = 16 << 10
+	discardTime  = 50 * time.Millisecond
+)
+
+// discard ends an attempt whose answer is not passed on. A short one is read to its
+// end, so that an overloaded engine is not asked for new connections as well.
+func (a *attempt) discard() {
+	late := time.AfterFunc(discardTime, func() { a.cancel(nil) })
+	_, _ = io.CopyN(io.Discard, a.resp.Body, discardBytes)
+	late.Stop()
+	a.close()
+}
+
 // request builds what is sent.
 func (a *attempt) request(header http.Header) *http.Request {
 	x := a.x
@@ -281,13 +334,17 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 }
 
 // wroteRequest runs in a goroutine of the transport. From here on the request
-// will not be sent again, so its body is not needed any more.
+// will not be sent again, so its body is not needed any more, unless the backend
+// may refuse it: then it is kept until the head comes, as long as bodies take no
+// more than half of their memory.
 func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
 	if info.Err != nil {
 		return
 	}
 	a.x.wrote.CompareAndSwap(0, int64(a.x.p.clock()))
-	a.x.dropBody()
+	if !a.keep || a.x.p.bodies.used.Load() > a.x.params.BodyMemory/2 {
+		a.x.dropBody()
+	}
 	if t := a.x.params.Timeouts.ResponseHead; t > 0 {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -127,7 +127,7 @@ func (a *Agent) addBackend(b config.Backend) error {
 	slot := a.fleet.Add(spec)
 	number := a.numbers
 	a.numbers++
-	if err := a.proxy.AddBackend(slot, proxy.Backend{Name: label, URL: b.URL, Number: number}); err != nil {
+	if err := a.proxy.AddBackend(slot, proxy.Backend{Name: label, URL: b.URL, Site: b.Site, Number: number}); err != nil {
 		a.fleet.Remove(slot)
 		return err
 	}

@@ -19,6 +19,9 @@ type Backend struct {
 	Name string
 	URL  string      // http or https; a path is put before every request's path
 	TLS  *tls.Config // for https; nil = the system's roots
+	// Site is whose gateway this is, or the Proxy's own. A request that came
+	// through another site is not sent back there. Empty = not known.
+	Site string
 	// Number is what the Splicer is told. Connections may outlive their backend, so
 	// the next one in its slot needs another number where the Splicer keeps
 	// accounts by it.
@@ -40,6 +43,7 @@ type backend struct {
 	slot      int
 	number    uint32 // for the Splicer
 	name      string
+	site      string
 	base      *url.URL
 	transport *http.Transport
 }
@@ -71,7 +75,7 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 		Protocols:              new(http.Protocols),
 	}
 	t.Protocols.SetHTTP1(true)
-	return &backend{slot: slot, number: b.Number, name: b.Name, base: u, transport: t}, nil
+	return &backend{slot: slot, number: b.Number, name: b.Name, site: b.Site, base: u, transport: t}, nil
 }
 
 // target returns the URL of a request on this backend, its path spelled as the

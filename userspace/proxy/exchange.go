@@ -44,6 +44,7 @@ type exchange struct {
 	edited   bool    // the body that is sent is not the client's
 	pinned   int
 	site     string // that is preferred; empty = none
+	came     []int  // slots of gateways that the request came through
 
 	ticket  decide.Ticket
 	decided decide.Decision
@@ -146,6 +147,11 @@ func (x *exchange) admit() Refusal {
 	case !x.params.allows(x.r.URL.EscapedPath()):
 		return RefusalPath
 	}
+	loop, sites := x.p.through(x.r.Header)
+	if loop {
+		return RefusalLoop
+	}
+	x.came = x.p.back(sites)
 	if x.r.Method == http.MethodPost {
 		x.api = key.ParsePath(x.r.URL.Path)
 	}

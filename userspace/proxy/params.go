@@ -11,7 +11,7 @@ import (
 // Default. Every field may be changed while running, through SetParams; it then
 // counts for requests that begin later.
 type Params struct {
-	Site         string   // named in errors only
+	Site         string   // this agent's; in Via fields as it was when the Proxy was made
 	MaxBodyBytes int64    // a longer request body is refused with 413
 	BodyMemory   int64    // bytes of all request bodies held at once; beyond it 503
 	AllowedPaths []string // exact escaped paths; empty = every path

@@ -57,7 +57,7 @@ const (
 	RetryConnect       // no connection to the backend
 	RetryStale         // a kept connection had been closed by the backend, nothing was written
 	RetryRemoved       // the backend was removed between the choice and the send
-	RetryRefused       // it answered 503: the engine's queue is full
+	RetryRefused       // it answered 503 or 508: the engine's queue is full, or a gateway would send it back
 	retryCount
 )
 

@@ -63,6 +63,7 @@ type attempt struct {
 // success the attempt's response is the caller's to relay.
 func (x *exchange) send() (*attempt, failure) {
 	header := requestHeader(x.r, x.id)
+	x.p.addVia(header, x.r)
 	if x.readable {
 		dropFields(header, unreadable)
 	}
@@ -78,6 +79,9 @@ func (x *exchange) send() (*attempt, failure) {
 		Reason: x.prompt.Reason,
 		Site:   x.site,
 		Pinned: x.pinned,
+	}
+	if x.pinned < 0 {
+		req.Tried = x.came
 	}
 	defer x.dropBody()
 	var last failure     // of a choice that nothing reached; zero before there was one
@@ -129,10 +133,12 @@ func (x *exchange) retried(why Retry) {
 
 // refusedBy tells whether an answer means that another backend may be asked: 503 is
 // what engines whose queue is full say before they begin (vLLM's
-// --max-num-queued-reqs and -tokens, SGLang's --max-queued-requests). 429 is the
-// client's own limit, other 5xx may come in the middle of the work.
+// --max-num-queued-reqs and -tokens, SGLang's --max-queued-requests), 508 what a
+// gateway says that would send the request back here. 429 is the client's own
+// limit, other 5xx may come in the middle of the work.
 func (x *exchange) refusedBy(a *attempt) bool {
-	return a.keep && a.resp.StatusCode == http.StatusServiceUnavailable &&
+	code := a.resp.StatusCode
+	return a.keep && (code == http.StatusServiceUnavailable || code == http.StatusLoopDetected) &&
 		(x.length == 0 || x.body.Load() != nil) && x.r.Context().Err() == nil
 }
 

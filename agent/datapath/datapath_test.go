@@ -200,7 +200,7 @@ func TestIncompatiblePins(t *testing.T) {
 			if after := list(t, dir); after != before {
 				t.Errorf("pins were %s, are %s", before, after)
 			}
-			if err := datapath.RemovePins(pins); err != nil {
+			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 			if err := open(t, pins).Close(); err != nil {

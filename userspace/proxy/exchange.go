@@ -126,8 +126,8 @@ func (x *exchange) serve() verdict {
 		return x.refuseBody(why, err)
 	}
 	x.ready = x.p.clock()
-	if why, detail := x.pinning(); why != RefusalNone {
-		return x.refuse(why, detail)
+	if why := x.pinning(); why != RefusalNone {
+		return x.refuse(why, "")
 	}
 	a, why := x.send()
 	if a == nil {
@@ -272,9 +272,9 @@ func encoded(h http.Header) bool {
 }
 
 // pinning asks the Pinner, and carries out what it says.
-func (x *exchange) pinning() (Refusal, string) {
+func (x *exchange) pinning() Refusal {
 	if !x.readable {
-		return RefusalNone, ""
+		return RefusalNone
 	}
 	b := x.body.Load()
 	read := b
@@ -289,13 +289,13 @@ func (x *exchange) pinning() (Refusal, string) {
 	defer x.dropPlain()
 	defer func() { x.pin.Prompt, x.pin.Body = nil, nil }() // the buffers may go back to their pool
 	if a.Refuse != RefusalNone {
-		return a.Refuse, a.Detail
+		return a.Refuse
 	}
 	x.pinned, x.path, x.site = a.Slot, a.Path, a.Site
 	if len(a.Edits) > 0 && read != nil {
 		edited, err := x.p.bodies.edited(read, a.Edits, x.params.BodyMemory)
 		if err != nil {
-			return bodyRefusal(err), ""
+			return bodyRefusal(err)
 		}
 		x.body.Store(edited)
 		x.edited = true
@@ -304,7 +304,7 @@ func (x *exchange) pinning() (Refusal, string) {
 			x.length = int64(edited.n)
 		}
 	}
-	return RefusalNone, ""
+	return RefusalNone
 }
 
 // timedBody reads a client's body with a limit on its patience: on the wait for

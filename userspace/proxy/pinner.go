@@ -39,7 +39,6 @@ type PinAnswer struct {
 	Slot   int     // the slot to send to, or -1: choose as for any request
 	Site   string  // site whose backends are preferred; empty = none
 	Refuse Refusal // if not RefusalNone the request ends here
-	Detail string  // added to the refusal's message
 	Path   string  // escaped path to send instead; empty = as it came
 	Edits  []Edit  // replacements in Body, ascending and disjoint; it is then sent decoded
 }

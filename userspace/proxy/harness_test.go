@@ -64,11 +64,28 @@ type rig struct {
 	ledger *ledger
 	addr   string // host:port
 	client *http.Client
+	pipes  *pipes // nil: loopback
 	down   bool
 }
 
-// newRig starts a proxy. Backends are added by add.
+// newRig starts a proxy on loopback. Backends are added by add.
 func newRig(tb testing.TB, change ...func(*Options)) *rig {
+	tb.Helper()
+	ln, err := Listen(tb.Context(), "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return newRigAt(tb, ln, nil, change...)
+}
+
+// newPipedRig starts a proxy in a bubble.
+func newPipedRig(tb testing.TB, n *pipes, change ...func(*Options)) *rig {
+	tb.Helper()
+	change = append([]func(*Options){func(o *Options) { o.Splicer = n }}, change...)
+	return newRigAt(tb, n.listen(), n, change...)
+}
+
+func newRigAt(tb testing.TB, ln net.Listener, n *pipes, change ...func(*Options)) *rig {
 	tb.Helper()
 	fp := decide.Default()
 	fp.Exploration = 0
@@ -76,6 +93,7 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 		tb:     tb,
 		fleet:  decide.NewFleet(fp, index.Default(), load.Default(), rand.New(rand.NewPCG(1, 2))),
 		ledger: &ledger{},
+		pipes:  n,
 	}
 	o := Options{
 		Params:   Default(),
@@ -93,14 +111,13 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ln, err := Listen(tb.Context(), "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
 	g.proxy, g.addr = p, ln.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(ln, nil) }()
 	t := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 512}
+	if n != nil {
+		t.DialContext = n.dial
+	}
 	g.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	tb.Cleanup(func() {
 		t.CloseIdleConnections()
@@ -126,7 +143,12 @@ func (g *rig) shutdown(within time.Duration) error {
 // add makes a backend of a handler and returns its slot.
 func (g *rig) add(name string, h http.HandlerFunc, models ...string) int {
 	g.tb.Helper()
-	s := httptest.NewServer(h)
+	s := httptest.NewUnstartedServer(h)
+	if g.pipes != nil {
+		_ = s.Listener.Close()
+		s.Listener = g.pipes.listen()
+	}
+	s.Start()
 	g.tb.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return g.addURL(name, s.URL, models...)
 }

@@ -4,14 +4,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // gated is a backend whose streamed answer waits for open to be closed; asked
@@ -65,7 +63,7 @@ func TestARequestThatOutlivesItsBackendBringsNoSeriesBack(t *testing.T) {
 		t.Errorf("the request under way got %q, want its whole answer", body)
 	}
 	var page string
-	eventually(t, "the request has been counted", func() bool {
+	testutil.Eventually(t, "the request has been counted", func() bool {
 		_, page = get(t, "http://"+a.AdminAddr()+"/metrics")
 		return strings.Contains(page, `tautline_requests_total{backend="(removed)",code="200"} 1`)
 	})
@@ -93,7 +91,7 @@ func TestABackendThatComesBackCountsFromZero(t *testing.T) {
 	}
 	ask()
 	var page string
-	eventually(t, "the request has been counted", func() bool {
+	testutil.Eventually(t, "the request has been counted", func() bool {
 		_, page = get(t, "http://"+a.AdminAddr()+"/metrics")
 		return strings.Contains(page, `tautline_requests_total{backend="gpu0",code="200"} `)
 	})
@@ -102,26 +100,8 @@ func TestABackendThatComesBackCountsFromZero(t *testing.T) {
 	}
 }
 
-// bpffs mounts a bpf file system for the test, and skips it where it cannot.
-func bpffs(t *testing.T) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: the kernel carries a stream")
-	}
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Skipf("needs a bpf file system: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
-	return dir
-}
-
 func TestAStreamOfARemovedBackendDoesNotCountForTheNextInItsSlot(t *testing.T) {
-	over := map[string]any{"splice.mode": "auto", "splice.pin_path": bpffs(t) + "/tautline"}
+	over := map[string]any{"splice.mode": "auto", "splice.pin_path": testutil.BPFFS(t) + "/tautline"}
 	more := make(chan struct{})
 	old := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -140,7 +120,7 @@ func TestAStreamOfARemovedBackendDoesNotCountForTheNextInItsSlot(t *testing.T) {
 		t.Skip("the kernel cannot splice here: ", why)
 	}
 	chunks := func() uint64 { return a.Status().Backends[0].SplicedChunks }
-	eventually(t, "the backend has a row", func() bool { _, ok, _ := a.SpliceMaps().Latency(0); return ok })
+	testutil.Eventually(t, "the backend has a row", func() bool { _, ok, _ := a.SpliceMaps().Latency(0); return ok })
 	done := make(chan error, 1)
 	resps := make(chan *http.Response, 1)
 	go func() {
@@ -171,7 +151,7 @@ func TestAStreamOfARemovedBackendDoesNotCountForTheNextInItsSlot(t *testing.T) {
 	if a.members["local/gpu0"].slot != 0 {
 		t.Fatal("the slot was not used again: this test proves nothing")
 	}
-	eventually(t, "the next backend has a row", func() bool {
+	testutil.Eventually(t, "the next backend has a row", func() bool {
 		rows, err := a.SpliceMaps().Backends()
 		return err == nil && len(rows) == 1
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/agent/telemetry"
+	"github.com/tautline/tautline/test/testutil"
 )
 
 func TestAPollErrorIsOverWhenPollsWorkAgain(t *testing.T) {
@@ -29,14 +30,14 @@ func TestAPollErrorIsOverWhenPollsWorkAgain(t *testing.T) {
 	began := time.Now()
 	a, _ := start(t, settings(t, nil, s.URL))
 	row := func() telemetry.BackendStatus { return a.Status().Backends[0] }
-	eventually(t, "the backend is measured", func() bool { return row().Measured })
+	testutil.Eventually(t, "the backend is measured", func() bool { return row().Measured })
 	if b := row(); b.PollError != "" || b.LastPollError != nil {
 		t.Errorf("an error before there was one: %+v", b)
 	}
 	broken.Store(true)
-	eventually(t, "the status has the error of the last poll", func() bool { return strings.Contains(row().PollError, "500") })
+	testutil.Eventually(t, "the status has the error of the last poll", func() bool { return strings.Contains(row().PollError, "500") })
 	broken.Store(false)
-	eventually(t, "the error is over", func() bool { return row().PollError == "" })
+	testutil.Eventually(t, "the error is over", func() bool { return row().PollError == "" })
 	if last := row().LastPollError; last == nil || !strings.Contains(last.Error, "500") || last.At.Before(began) || last.At.After(time.Now()) {
 		t.Errorf("last error %+v, want the 500 and when it was", last)
 	}

@@ -8,15 +8,19 @@ import (
 	"time"
 )
 
-func waitFor(c chan struct{}) { <-c }
+func waitFor(begun, c chan struct{}) {
+	close(begun)
+	<-c
+}
 
 func TestLingering(t *testing.T) {
 	words := []string{"nowhere", "testutil.waitFor"}
 	if left := lingering(0, words); left != "" {
 		t.Fatalf("before: %s", left)
 	}
-	c := make(chan struct{})
-	go waitFor(c)
+	begun, c := make(chan struct{}), make(chan struct{})
+	go waitFor(begun, c)
+	<-begun
 	if left := lingering(0, words); !strings.Contains(left, "waitFor") || strings.Contains(left, "\n\n") {
 		t.Errorf("found %q, want the one that waits", left)
 	}

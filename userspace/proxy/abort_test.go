@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/decide"
 )
 
@@ -76,7 +77,7 @@ func TestClientAbortClosesUpstream(t *testing.T) {
 					}
 				}
 				if tc.flood { // until the agent's write hangs
-					eventually(t, "the agent reads no more", func() bool {
+					testutil.Eventually(t, "the agent reads no more", func() bool {
 						before := flooded.Load()
 						time.Sleep(50 * time.Millisecond)
 						return before > 0 && before == flooded.Load()
@@ -369,7 +370,7 @@ func TestDrain(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- g.shutdown(20 * time.Second) }()
-	eventually(t, "new connections are refused", func() bool {
+	testutil.Eventually(t, "new connections are refused", func() bool {
 		c, err := net.Dial("tcp", g.addr)
 		if err == nil {
 			_ = c.Close()
@@ -417,7 +418,7 @@ func TestDrainTimeIsOver(t *testing.T) {
 		_ = resp.Body.Close()
 		code <- resp.StatusCode
 	}()
-	eventually(t, "two requests run", func() bool { return g.fleet.Snapshot(0, nil)[0].InFlight == 2 })
+	testutil.Eventually(t, "two requests run", func() bool { return g.fleet.Snapshot(0, nil)[0].InFlight == 2 })
 	if err := g.shutdown(20 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Shutdown: %v", err)
 	}

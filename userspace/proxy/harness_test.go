@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/index"
 	"github.com/tautline/tautline/userspace/key"
@@ -243,8 +244,8 @@ func (g *rig) raw(send string) string {
 // idle waits until no request runs and checks that every account is at zero.
 func (g *rig) idle() {
 	g.tb.Helper()
-	eventually(g.tb, "no request runs", func() bool { return g.proxy.Active() == 0 })
-	eventually(g.tb, "no body is held", func() bool { return g.proxy.BodyBytes() == 0 })
+	testutil.Eventually(g.tb, "no request runs", func() bool { return g.proxy.Active() == 0 })
+	testutil.Eventually(g.tb, "no body is held", func() bool { return g.proxy.BodyBytes() == 0 })
 	for _, b := range g.fleet.Snapshot(g.proxy.clock(), nil) {
 		if b.InFlight != 0 || b.Uncached != 0 {
 			g.tb.Errorf("backend %s: %d requests and %d uncached tokens in flight at the end", b.Spec.Name, b.InFlight, b.Uncached)
@@ -256,7 +257,7 @@ func (g *rig) idle() {
 func (g *rig) last(n int) Summary {
 	g.tb.Helper()
 	var s Summary
-	eventually(g.tb, fmt.Sprintf("%d requests have finished", n), func() bool {
+	testutil.Eventually(g.tb, fmt.Sprintf("%d requests have finished", n), func() bool {
 		g.ledger.mu.Lock()
 		defer g.ledger.mu.Unlock()
 		if len(g.ledger.ends) < n {
@@ -266,16 +267,6 @@ func (g *rig) last(n int) Summary {
 		return true
 	})
 	return s
-}
-
-// eventually waits for a condition; the wait is bounded, not timed.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("never came true: %s", what)
-		}
-	}
 }
 
 // echo answers with what it got.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/key"
 )
 
@@ -99,7 +100,7 @@ func TestFirstTokenReleasesTokens(t *testing.T) {
 				t.Fatalf("before the first token: %d requests, %d tokens in flight", s.InFlight, s.Uncached)
 			}
 			read(tc.token)
-			eventually(t, "the tokens are released", func() bool { return g.fleet.Snapshot(0, nil)[0].Uncached == 0 })
+			testutil.Eventually(t, "the tokens are released", func() bool { return g.fleet.Snapshot(0, nil)[0].Uncached == 0 })
 			if s := g.fleet.Snapshot(0, nil)[0]; s.InFlight != 1 || s.Decoding != 1 {
 				t.Errorf("after the first token: %d requests in flight, %d decoding", s.InFlight, s.Decoding)
 			}

@@ -136,7 +136,7 @@ func TestA503ThenNobodyThere(t *testing.T) {
 		g.addURL("dead", "http://"+refusing(t))
 		resp, _ := g.post("/v1/chat/completions", chat("x"))
 		g.idle()
-		got := fmt.Sprint(resp.StatusCode, g.ledger.retries)
+		got := fmt.Sprintf("%d %v", resp.StatusCode, g.ledger.retries)
 		if got != "503 [connect]" && got != "502 [refused connect]" {
 			t.Errorf("%s, asked %d times", got, asked.Load())
 		}

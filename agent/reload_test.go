@@ -74,6 +74,46 @@ func TestARequestThatOutlivesItsBackendBringsNoSeriesBack(t *testing.T) {
 	}
 }
 
+func TestIdsOfABackendThatIsRemovedWhileItAnswersAreTagged(t *testing.T) {
+	asked, open := make(chan struct{}, 1), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			asked <- struct{}{}
+			<-open
+		}
+		_, _ = io.WriteString(w, `{"id":"resp_1","object":"response","data":[]}`)
+	}))
+	t.Cleanup(s.Close)
+	a, _ := start(t, settings(t, nil, s.URL))
+	answered := make(chan string, 1)
+	go func() {
+		resp, err := http.Post("http://"+a.Addr()+"/v1/responses", "application/json", strings.NewReader(makeOne))
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		raw, _ := io.ReadAll(resp.Body)
+		answered <- string(raw)
+	}()
+	<-asked
+	if err := a.Reload(settings(t, nil)); err != nil {
+		t.Fatal(err)
+	}
+	close(open)
+	id := idOf(t, <-answered)
+	if !strings.HasPrefix(id, "resp_local.") {
+		t.Fatalf("the id left untagged: %s", id)
+	}
+	if err := a.Reload(settings(t, nil, s.URL)); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := get(t, "http://"+a.Addr()+"/v1/responses/"+id); code != 200 || idOf(t, body) != id {
+		t.Errorf("when the backend is back: %d %s", code, body)
+	}
+}
+
 func TestABackendThatComesBackCountsFromZero(t *testing.T) {
 	url, _, open := gated(t)
 	close(open)

@@ -43,6 +43,7 @@ type exchange struct {
 	plain    *buffer // the same decoded, for the Pinner; nil when it is not encoded or cannot be decoded
 	edited   bool    // the body that is sent is not the client's
 	pinned   int
+	meant    string // name of the backend that is pinned; empty = any in that slot
 	site     string // that is preferred; empty = none
 	came     []int  // slots of gateways that the request came through
 
@@ -291,7 +292,7 @@ func (x *exchange) pinning() Refusal {
 	if a.Refuse != RefusalNone {
 		return a.Refuse
 	}
-	x.pinned, x.path, x.site = a.Slot, a.Path, a.Site
+	x.pinned, x.meant, x.path, x.site = a.Slot, a.Backend, a.Path, a.Site
 	if len(a.Edits) > 0 && read != nil {
 		edited, err := x.p.bodies.edited(read, a.Edits, x.params.BodyMemory)
 		if err != nil {

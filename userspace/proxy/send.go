@@ -185,6 +185,9 @@ func (x *exchange) try(header http.Header, again bool) (*attempt, failure) {
 	if b == nil {
 		return nil, failure{refusal: RefusalConnect, retry: RetryRemoved}
 	}
+	if x.pinned >= 0 && x.meant != "" && x.meant != b.name {
+		return nil, failure{refusal: RefusalPinUnknown}
+	}
 	x.sum.Backend = b.name
 	keep := again && x.api != key.APIUnknown && x.pinned < 0 && x.decided.Outcome != decide.Lone
 	a, why := x.attempt(b, header, keep)

@@ -486,6 +486,14 @@ func TestPinner(t *testing.T) {
 			t.Errorf("%d %q, want %q", resp.StatusCode, body, want)
 		}
 	}
+	m.answer = PinAnswer{Slot: slot, Backend: "b"}
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 200 {
+		t.Errorf("the backend that is meant: %d", resp.StatusCode)
+	}
+	m.answer.Backend = "former"
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 404 {
+		t.Errorf("another backend in its slot: %d", resp.StatusCode)
+	}
 	m.answer = PinAnswer{Slot: 77}
 	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 404 {
 		t.Errorf("a backend that is gone: %d", resp.StatusCode)

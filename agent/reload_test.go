@@ -35,13 +35,12 @@ func gated(t *testing.T) (url string, asked chan struct{}, open chan struct{}) {
 	return s.URL, asked, open
 }
 
-func TestARequestThatOutlivesItsBackendBringsNoSeriesBack(t *testing.T) {
-	url, asked, open := gated(t)
-	a, _ := start(t, settings(t, nil, url))
+// later sends a request and hands its answer over when there is one, or why there
+// is none.
+func later(url, body string) <-chan string {
 	answered := make(chan string, 1)
 	go func() {
-		resp, err := http.Post("http://"+a.Addr()+"/v1/chat/completions", "application/json",
-			strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`))
+		resp, err := http.Post(url, "application/json", strings.NewReader(body))
 		if err != nil {
 			answered <- err.Error()
 			return
@@ -50,6 +49,13 @@ func TestARequestThatOutlivesItsBackendBringsNoSeriesBack(t *testing.T) {
 		raw, _ := io.ReadAll(resp.Body)
 		answered <- string(raw)
 	}()
+	return answered
+}
+
+func TestARequestThatOutlivesItsBackendBringsNoSeriesBack(t *testing.T) {
+	url, asked, open := gated(t)
+	a, _ := start(t, settings(t, nil, url))
+	answered := later("http://"+a.Addr()+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`)
 	<-asked
 	if err := a.Reload(settings(t, nil)); err != nil {
 		t.Fatal(err)
@@ -86,17 +92,7 @@ func TestIdsOfABackendThatIsRemovedWhileItAnswersAreTagged(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	a, _ := start(t, settings(t, nil, s.URL))
-	answered := make(chan string, 1)
-	go func() {
-		resp, err := http.Post("http://"+a.Addr()+"/v1/responses", "application/json", strings.NewReader(makeOne))
-		if err != nil {
-			answered <- err.Error()
-			return
-		}
-		defer resp.Body.Close()
-		raw, _ := io.ReadAll(resp.Body)
-		answered <- string(raw)
-	}()
+	answered := later("http://"+a.Addr()+"/v1/responses", makeOne)
 	<-asked
 	if err := a.Reload(settings(t, nil)); err != nil {
 		t.Fatal(err)

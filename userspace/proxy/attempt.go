@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tautline/tautline/userspace/upstream"
 )
 
 // Causes with which an attempt's context is cancelled.
@@ -32,7 +34,6 @@ type attempt struct {
 	ended   bool        // guarded by watch
 
 	keep    bool         // the body: another backend can be asked if this one refuses
-	asked   bool         // the transport began to look for a connection
 	conn    net.Conn     // what Splicer.Begin is to see
 	counted *backendConn // nil: there was no connection
 	reused  bool
@@ -171,7 +172,6 @@ func (a *attempt) request(header http.Header) *http.Request {
 		out.Body = body.reader()
 	}
 	return out.WithContext(httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{
-		GetConn:        func(string) { a.asked = true },
 		GotConn:        a.gotConn,
 		WroteRequest:   a.wroteRequest,
 		Got1xxResponse: a.informational,
@@ -188,7 +188,7 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// wroteRequest runs in a goroutine of the transport. From here on the request
+// wroteRequest may run in a goroutine of the transport. From here on the request
 // will not be sent again, so its body is not needed any more, unless the backend
 // may refuse it: then it is kept until the head comes, as long as bodies take no
 // more than half of their memory.
@@ -210,7 +210,7 @@ func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
 }
 
 // informational passes a 1xx response on, 100 Continue aside: that one was
-// answered when the body was read. It runs in a goroutine of the transport.
+// answered when the body was read.
 func (a *attempt) informational(code int, header textproto.MIMEHeader) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -249,7 +249,7 @@ func (a *attempt) classify(err error) failure {
 			x.p.router.Status(a.backend.slot, http.StatusGatewayTimeout, now)
 		}
 		return failure{refusal: RefusalHeadTimeout, err: err}
-	case !a.asked: // the transport would not even send it
+	case errors.Is(err, upstream.ErrRequest):
 		return failure{refusal: RefusalBadBody, err: err}
 	case a.counted == nil:
 		if here {

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/tautline/tautline/userspace/upstream"
 )
 
 // Backend is where requests can be sent.
@@ -45,7 +47,7 @@ type backend struct {
 	name      string
 	site      string
 	base      *url.URL
-	transport *http.Transport
+	transport *upstream.Transport
 }
 
 // newBackend checks the URL and makes the transport.
@@ -64,18 +66,33 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	u.RawPath = strings.TrimRight(u.RawPath, "/")
-	t := &http.Transport{
-		DialContext:            dial,
-		TLSClientConfig:        b.TLS.Clone(),
-		TLSHandshakeTimeout:    10 * time.Second,
-		MaxIdleConnsPerHost:    1 << 20, // a connection is kept for each concurrent request
-		IdleConnTimeout:        idleBackendConn,
-		DisableCompression:     true, // a body is passed on as it comes
-		MaxResponseHeaderBytes: maxResponseHead,
-		Protocols:              new(http.Protocols),
+	t := &upstream.Transport{
+		Addr:             hostPort(u),
+		Dial:             dial,
+		HandshakeTimeout: 10 * time.Second,
+		IdleTimeout:      idleBackendConn,
+		MaxHead:          maxResponseHead,
 	}
-	t.Protocols.SetHTTP1(true)
+	if u.Scheme == "https" {
+		if t.TLS = b.TLS.Clone(); t.TLS == nil {
+			t.TLS = &tls.Config{}
+		}
+		if t.TLS.ServerName == "" {
+			t.TLS.ServerName = u.Hostname()
+		}
+	}
 	return &backend{slot: slot, number: b.Number, name: b.Name, site: b.Site, base: u, transport: t}, nil
+}
+
+// hostPort is where a URL's server listens.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		if port = "80"; u.Scheme == "https" {
+			port = "443"
+		}
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // target returns the URL of a request on this backend, its path spelled as the
@@ -94,6 +111,14 @@ func (b *backend) target(in *url.URL) *url.URL {
 		u.Path = b.base.Path + in.Path
 	}
 	return u
+}
+
+// SyscallConn gives access to the socket, which tells whether it is still open.
+func (c *backendConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // backendConn counts what is written to a backend, which decides whether a
@@ -248,7 +273,7 @@ func (p *Proxy) RemoveBackend(slot int) {
 	copy(next, old)
 	next[slot] = nil
 	p.backends.Store(&next)
-	old[slot].transport.CloseIdleConnections()
+	old[slot].transport.Close()
 }
 
 // backend returns what a slot holds, or nil.

@@ -192,7 +192,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.waitIdle()
 	for _, b := range *p.backends.Load() {
 		if b != nil {
-			b.transport.CloseIdleConnections()
+			b.transport.Close()
 		}
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/tautline/tautline/tools/quantile"
 	"github.com/tautline/tautline/tools/sim/engine"
 	"github.com/tautline/tautline/tools/sim/policies"
 	"github.com/tautline/tautline/tools/sim/traffic"
@@ -360,7 +361,7 @@ func (r *run) result() Result {
 	res := &r.res
 	res.Unfinished = res.Arrived - res.Completed - res.Refused
 	slices.Sort(r.ttfts)
-	res.P50, res.P90, res.P99 = quantile(r.ttfts, .5), quantile(r.ttfts, .9), quantile(r.ttfts, .99)
+	res.P50, res.P90, res.P99 = quantile.Of(r.ttfts, .5), quantile.Of(r.ttfts, .9), quantile.Of(r.ttfts, .99)
 	sum, n := 0.0, float64(len(r.ttfts))
 	for _, t := range r.ttfts {
 		sum += t
@@ -382,12 +383,4 @@ func (r *run) result() Result {
 		res.Outcomes = o.Outcomes()
 	}
 	return *res
-}
-
-// quantile returns the nearest-rank quantile of sorted values, 0 of none.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

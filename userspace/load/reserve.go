@@ -6,6 +6,9 @@ import "time"
 // waiting: it must be read and tokenized first.
 const settle = 100 * time.Millisecond
 
+// slabSize is how many records are made at once. They are used again, never freed.
+const slabSize = 64
+
 // entry is the record of one reservation.
 type entry struct {
 	use        uint32 // how often the record was handed out; tells an old Reservation
@@ -41,8 +44,10 @@ func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) 
 	if e != nil {
 		b.free, e.next = e.next, nil
 	} else {
-		e = &entry{}
-		b.slab = append(b.slab, e)
+		if len(b.slab) == 0 {
+			b.slab = make([]entry, slabSize)
+		}
+		e, b.slab = &b.slab[0], b.slab[1:]
 	}
 	tokens = max(tokens, 0)
 	*e = entry{

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -55,6 +56,9 @@ func newSim() *cobra.Command {
 	mooncake := f.String("convert-mooncake", "", "print this Mooncake trace as JSON lines for --trace, and stop")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o.Format = string(*out)
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(sim.GCPercent)
+		}
 		if *mooncake != "" {
 			return convertMooncake(c, *mooncake)
 		}

@@ -28,6 +28,7 @@ type run struct {
 	spare    []*traffic.Job
 	alive    int
 	made     int
+	slab     []traffic.Job // the latest jobs made
 	rnd      *rand.Rand
 	ttfts    []float64
 	perSlot  []int
@@ -42,6 +43,9 @@ type run struct {
 	tpot     float64
 	tpots    int
 }
+
+// slabSize is how many jobs are made at once.
+const slabSize = 64
 
 type tell struct {
 	at   Instant
@@ -303,7 +307,16 @@ func (r *run) job() *traffic.Job {
 		j.Reset()
 		return j
 	}
-	j := &traffic.Job{Index: r.made}
+	at := r.made % slabSize
+	if at == 0 { // a backlog is all new jobs: made one by one they cost more than to route
+		r.slab = make([]traffic.Job, slabSize)
+		segs, keys := make([]traffic.Segment, 2*slabSize), make([]key.Key, 8*slabSize)
+		for i := range r.slab { // enough for most; those that need more grow
+			r.slab[i].Segs, r.slab[i].Keys = segs[2*i:2*i:2*i+2], keys[8*i:8*i:8*i+8]
+		}
+	}
+	j := &r.slab[at]
+	j.Index = r.made
 	r.made++
 	j.Reset()
 	return j

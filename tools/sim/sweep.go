@@ -52,6 +52,11 @@ func throughput(r *Result) float64 { return r.Throughput }
 func hitTokens(r *Result) float64  { return r.HitTokens }
 func hitJobs(r *Result) float64    { return r.HitJobs }
 
+// GCPercent is what a process that does nothing but simulate should give to
+// debug.SetGCPercent. A run holds some 30 MB at most, but where a backlog grows
+// it is all alive, and a collector that comes at each doubling costs a fifth.
+const GCPercent = 400
+
 // Sweep runs every point under seeds 1 to seeds, on as many processors as
 // workers says (0 = all). done, when not nil, is called after each run, from
 // one goroutine at a time. The rows are in the order of the points. Runs with

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -21,21 +22,16 @@ import (
 // Options are what a user can ask of the lab. Zero values mean the defaults
 // named here.
 type Options struct {
-	Preset   string    // "" = seed
+	Preset   string    // "" = seed, or with a trace b2b
 	Trace    string    // file of JSON lines, instead of the preset's traffic; see traffic.ReadTrace
 	Policies []string  // none = DefaultPolicies of the preset
 	Loads    []float64 // load points; none = the preset's
 	Sweep    string    // "tau=from:to:step" at the last load point, or "rate=from:to:step"
 	Seeds    int       // 0 = 3
 	Workers  int       // 0 = all processors
-	Exact    bool      // real 256-byte blocks instead of coarser ones; no effect on the seed's toy
+	Conditions
 
-	Memory     float64       // router's memory over the engines' cache; 0 = 1
-	Agents     int           // routing agents; 0 = 1
-	Telling    time.Duration // agents tell each other decisions this late; 0 = never
-	Unstreamed bool          // answers are not streamed
-	Duration   time.Duration // of the arrivals; 0 = the preset's
-
+	Journal  string    // file that keeps finished runs, see Journal; "" = none
 	Out      string    // directory for report.html, SVG charts and results.json; "" = none
 	Format   string    // "table" (also "") or "json"
 	Progress io.Writer // a bar is drawn here; nil = none
@@ -81,7 +77,8 @@ func Lab(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 		return nil, err
 	}
 	bar := newBar(o.Progress)
-	rows, err := Sweep(ctx, plan.points, plan.seeds, o.Workers, bar.draw)
+	defer bar.end()
+	rows, err := journaled(ctx, o.Journal, plan.settings, plan.points, plan.seeds, o.Workers, bar)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +114,8 @@ type plan struct {
 	seeds  int
 	checks bool
 	marks  []chart.Mark
+
+	settings string // for the journal
 }
 
 func (o *Options) plan() (*plan, error) {
@@ -125,6 +124,9 @@ func (o *Options) plan() (*plan, error) {
 	}
 	if o.Preset == "" {
 		o.Preset = "seed"
+		if o.Trace != "" {
+			o.Preset = "b2b" // its fleet is ten like engines
+		}
 	}
 	preset, err := FindPreset(o.Preset)
 	if err != nil {
@@ -139,11 +141,15 @@ func (o *Options) plan() (*plan, error) {
 		return nil, err
 	}
 	p := &plan{name: preset.Name, axis: preset.Unit, seeds: o.Seeds}
+	defer func() { p.settings = fmt.Sprintf("%s, %s, %s", p.axis, o.Trace, o.Conditions) }()
 	if p.seeds == 0 {
 		p.seeds = 3
 	}
-	if p.seeds < 0 || o.Agents < 0 || o.Telling < 0 || o.Duration < 0 || !(o.Memory >= 0) {
-		return nil, fmt.Errorf("seeds, agents, telling, duration and memory must not be negative")
+	if p.seeds < 0 {
+		return nil, fmt.Errorf("seeds %d: must not be negative", p.seeds)
+	}
+	if err := o.Conditions.valid(); err != nil {
+		return nil, err
 	}
 	loads := o.Loads
 	if len(loads) == 0 {
@@ -158,6 +164,16 @@ func (o *Options) plan() (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if what == "rate" {
+		loads = values
+	}
+	if preset.Whole && o.Trace == "" {
+		for _, l := range loads {
+			if l != math.Trunc(l) {
+				return nil, fmt.Errorf("load %v: %s counts %s", l, preset.Name, preset.Unit)
+			}
+		}
+	}
 	var trace *traffic.Trace
 	if o.Trace != "" {
 		if trace, err = readTrace(o.Trace); err != nil {
@@ -166,11 +182,16 @@ func (o *Options) plan() (*plan, error) {
 		if len(o.Loads) == 0 {
 			loads = []float64{1}
 		}
+		if preset.Name == "seed" {
+			return nil, errors.New("the seed's toy cannot serve a trace: it knows whole prefixes only")
+		}
 		p.name, p.axis = "trace", "speed"
 	}
 	scenario := func(load float64) Scenario {
 		sc := preset.At(load)
-		o.change(&sc, trace, load)
+		if e := o.change(&sc, trace, load); err == nil {
+			err = e
+		}
 		return sc
 	}
 	switch what {
@@ -198,10 +219,11 @@ func (o *Options) plan() (*plan, error) {
 		if !some {
 			return nil, fmt.Errorf("sweep %q: no policy of %v has a tau", o.Sweep, names)
 		}
+		if err != nil {
+			return nil, err
+		}
 		return p, nil
-	case "rate":
-		loads = values
-	default:
+	case "":
 		p.checks = preset.Name == "seed" && o.Trace == "" && len(o.Loads) == 0 && len(o.Policies) == 0 && o.plain()
 	}
 	for _, c := range chosen {
@@ -209,28 +231,20 @@ func (o *Options) plan() (*plan, error) {
 			p.points = append(p.points, Point{l, scenario(l), c})
 		}
 	}
+	if err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
-// plain says that the preset's scenario is run as it is.
-func (o *Options) plain() bool {
-	return (o.Memory == 0 || o.Memory == 1) && o.Agents <= 1 && !o.Unstreamed && o.Duration == 0
-}
-
 // change applies the options to a scenario.
-func (o *Options) change(sc *Scenario, trace *traffic.Trace, load float64) {
-	sc.Memory, sc.Agents, sc.Telling, sc.Unstreamed = o.Memory, o.Agents, o.Telling, o.Unstreamed
-	if o.Exact && !sc.Perfect {
-		sc.BlockTokens = traffic.RealBlock
-	}
-	if o.Duration > 0 {
-		sc.Shorten(o.Duration)
-	}
+func (o *Options) change(sc *Scenario, trace *traffic.Trace, load float64) error {
 	if trace != nil {
 		sc.Name, sc.Traffic = "trace", func(uint64) traffic.Source { return trace.Replay(load) }
 		sc.Until = Instant(float64(trace.Length())/load) + time.Second
 		sc.Warmup = min(sc.Warmup, sc.Until/5)
 	}
+	return o.apply(sc)
 }
 
 func readTrace(path string) (*traffic.Trace, error) {
@@ -312,13 +326,13 @@ func (p *plan) series(ctx context.Context) (map[string]Result, error) {
 // Table writes the rows, and the checks if there are any, as text.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "%s\tpolicy\tp50 s\tp90 s\t(range)\tdone/s\thit %%\tunfinished\t\n", r.Axis)
+	fmt.Fprintf(t, "%s\tpolicy\tp50 s\tp90 s\t(range)\tdone/s\thit %%\tunfinished\trefused\t\n", r.Axis)
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		p := row.Of(p90)
-		fmt.Fprintf(t, "%v\t%s\t%.2f\t%.2f\t%.2f to %.2f\t%.2f\t%.1f\t%.0f\t\n", row.X, row.Policy, row.Of(p50).Median,
+		fmt.Fprintf(t, "%v\t%s\t%.2f\t%.2f\t%.2f to %.2f\t%.2f\t%.1f\t%.0f\t%.0f\t\n", row.X, row.Policy, row.Of(p50).Median,
 			p.Median, p.Min, p.Max, row.Of(throughput).Median, 100*row.Of(hitTokens).Median,
-			row.Of(func(r *Result) float64 { return float64(r.Unfinished) }).Median)
+			row.Of(func(r *Result) float64 { return float64(r.Unfinished) }).Median, row.Of(func(r *Result) float64 { return float64(r.Refused) }).Median)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -427,8 +441,10 @@ func (b *bar) draw(finished, all int) {
 	fmt.Fprintf(b.w, "\r[%s%s] %d of %d runs", strings.Repeat("#", n), strings.Repeat(".", cells-n), finished, all)
 }
 
+// end leaves the bar's line, once.
 func (b *bar) end() {
 	if b.w != nil {
 		fmt.Fprintln(b.w)
+		b.w = nil
 	}
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -64,6 +65,9 @@ const (
 // same result. A cancelled context ends it early: the error is the context's
 // and the result is not to be used.
 func Run(ctx context.Context, sc Scenario, policy policies.Policy, seed uint64) (Result, error) {
+	if policy.Toy && !sc.Perfect {
+		return Result{}, fmt.Errorf("policy %s knows the seed's toy only, not %s", policy.Name, sc.Name)
+	}
 	r := newRun(&sc, policy, seed)
 	if err := r.loop(ctx); err != nil {
 		return Result{}, err
@@ -83,7 +87,7 @@ func newRun(sc *Scenario, policy policies.Policy, seed uint64) *run {
 		res:     Result{Scenario: sc.Name, Load: sc.Load, Policy: policy.Name, Seed: seed},
 	}
 	for i, b := range sc.Backends {
-		r.engines = append(r.engines, b.Engine())
+		r.engines = append(r.engines, b.start())
 		r.up[i], r.next[i] = true, traffic.Never
 		if sc.Polls > 0 {
 			r.polls = append(r.polls, Instant(r.rnd.Int64N(int64(sc.Polls))))
@@ -212,7 +216,31 @@ func (r *run) arrive(now Instant) {
 	if r.counts(j) {
 		r.res.Arrived++
 	}
-	r.send(j, now)
+	if r.fits(j) {
+		r.send(j, now)
+	} else {
+		r.refuse(j, now)
+	}
+}
+
+// fits says whether any engine could ever run the job; one that could not would
+// refuse it, as real ones refuse what is longer than their longest context.
+func (r *run) fits(j *traffic.Job) bool {
+	for i := range r.sc.Backends {
+		if b := r.sc.Backends[i].Batching; b == nil || b.Fits(j) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse ends a job that nobody takes.
+func (r *run) refuse(j *traffic.Job, now Instant) {
+	if r.counts(j) {
+		r.res.Refused++
+	}
+	r.source.Done(j, now)
+	r.free(j)
 }
 
 // send routes the job until a backend that is up has it. A backend that is
@@ -234,11 +262,7 @@ func (r *run) send(j *traffic.Job, now Instant) {
 		agent.Failed(j, now)
 		j.Retries++
 	}
-	if r.counts(j) {
-		r.res.Refused++
-	}
-	r.source.Done(j, now)
-	r.free(j)
+	r.refuse(j, now)
 }
 
 // say queues a note for the other agents.

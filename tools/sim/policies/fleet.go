@@ -14,7 +14,7 @@ import (
 // Own is one of the agent's policies, run by the agent's own code. change, which
 // may be nil, edits the settings after those of the scenario were set.
 func Own(name string, policy decide.Policy, change func(*decide.Params)) Policy {
-	return Policy{name, func(s Setup) Chooser { return newFleet(s, policy, change) }}
+	return Policy{Name: name, New: func(s Setup) Chooser { return newFleet(s, policy, change) }}
 }
 
 // Tau is the article's limit: 20,480 tokens/s for 14 s.
@@ -46,6 +46,9 @@ func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet
 	p.EnoughBlocks = max(p.MinBlocks, int(math.Round(float64(p.EnoughBlocks)/scale)))
 	p.PrefillRate /= scale
 	ip, lp := index.Default(), load.Default()
+	if s.TTL > 0 {
+		ip.TTL = s.TTL
+	}
 	if s.Perfect {
 		p.Exploration = 0
 		ip.TTL, ip.PendingTTL = time.Duration(index.MaxTTLSeconds)*time.Second, time.Duration(index.MaxTTLSeconds)*time.Second

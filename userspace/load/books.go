@@ -24,6 +24,7 @@ type account struct {
 	requests   int   // in flight
 	decoding   int   // of them, past their first token
 	tokens     int64 // uncached prompt tokens in flight
+	hidden     int   // requests that hold tokens and whose first token cannot be seen
 	first      *entry
 	last       *entry // reservations that still hold tokens, in the order of sending
 	window     window

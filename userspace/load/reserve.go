@@ -61,6 +61,9 @@ func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) 
 	}
 	a.requests++
 	a.tokens += tokens
+	if !stream {
+		a.hidden++
+	}
 	e.prev = a.last
 	if a.last == nil {
 		a.first = e
@@ -116,6 +119,9 @@ func (r Reservation) entry() *entry {
 // release takes e's tokens off the account and e off the list.
 func (a *account) release(e *entry) {
 	a.tokens -= e.tokens
+	if !e.stream {
+		a.hidden--
+	}
 	e.holds = false
 	if e.prev == nil {
 		a.first = e.next
@@ -136,6 +142,9 @@ func (a *account) release(e *entry) {
 // The engine's queue may hold requests of others: then tokens are held a little
 // longer than needed, never shorter.
 func (a *account) releaseScheduled(waiting int, now time.Duration) {
+	if a.hidden == 0 {
+		return // a long backlog is a long list
+	}
 	e := a.last
 	for ; e != nil && e.sent > now-settle; e = e.prev {
 		// too young to be in the engine's count

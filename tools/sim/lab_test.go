@@ -88,7 +88,7 @@ func TestLabWritesWhatItPromises(t *testing.T) {
 	if len(rep.Checks) != 0 {
 		t.Error("a shortened run is judged by checks that are made for the full one")
 	}
-	for _, name := range []string{"report.html", "results.json", "p90.svg", "hit.svg", "throughput.svg", "load-round-robin.svg", "load-sticky-absolute.svg"} {
+	for _, name := range []string{"report.html", "results.json", "p90.svg", "hit.svg", "throughput.svg", "load-round-robin.svg", "load-sticky-absolute.svg", "p90.png", "load-round-robin.png"} {
 		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(data) < 500 {
 			t.Errorf("%s: %d bytes, %v", name, len(data), err)
 		}

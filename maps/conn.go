@@ -121,14 +121,6 @@ func (s *Set) AddClient(cookie uint64, fd uintptr) error {
 	return nil
 }
 
-// RemoveClient takes a client's socket out again. None there is no error.
-func (s *Set) RemoveClient(cookie uint64) error {
-	if err := s.m.ClientSocks.Delete(cookie); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove client socket: %w", err)
-	}
-	return nil
-}
-
 // Flows calls f for each connection until f returns false. Entries that come or
 // go meanwhile may be missed or seen twice.
 func (s *Set) Flows(f func(Conn, bpf.Flow) bool) error {

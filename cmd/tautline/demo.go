@@ -16,6 +16,7 @@ import (
 	"github.com/tautline/tautline/agent/telemetry"
 	"github.com/tautline/tautline/tools/bench/load"
 	"github.com/tautline/tautline/tools/demo"
+	"github.com/tautline/tautline/tools/quantile"
 )
 
 func newDemo() *cobra.Command {
@@ -80,8 +81,8 @@ func demoTable(c *cobra.Command, f *demo.Fleet, r demo.Report) error {
 	}
 	slices.Sort(kinds)
 	row := func(name string, k *load.Summary) {
-		q := load.NewQuantiles(slices.Clone(k.TTFT))
-		fmt.Fprintf(t, "%s\t%d\t%.0f %%\t%s\t%s\t%s\n", name, k.Requests, 100*k.HitRate(), ms(q.At(.5)), ms(q.At(.9)), ms(q.At(.99)))
+		ttft := slices.Sorted(slices.Values(k.TTFT))
+		fmt.Fprintf(t, "%s\t%d\t%.0f %%\t%s\t%s\t%s\n", name, k.Requests, 100*k.HitRate(), ms(quantile.Of(ttft, .5)), ms(quantile.Of(ttft, .9)), ms(quantile.Of(ttft, .99)))
 	}
 	for _, k := range kinds {
 		row(k, r.ByKind[k])
@@ -91,13 +92,7 @@ func demoTable(c *cobra.Command, f *demo.Fleet, r demo.Report) error {
 		return err
 	}
 
-	outcomes := map[string]uint64{}
-	for _, b := range s.Backends {
-		for o, n := range b.Picks {
-			outcomes[o] += n
-		}
-	}
-	fmt.Fprintf(out, "\ndecisions   %s\n", picks(outcomes))
+	fmt.Fprintf(out, "\ndecisions   %s\n", tally(choices(s.Backends)))
 	fmt.Fprintf(out, "splice      %s\n", spliceLine(s.Splice))
 	if r.Total.Bytes > 0 && s.Splice.State == "on" {
 		fmt.Fprintf(out, "            %.0f %% of all answer bytes\n", 100*float64(s.Splice.Bytes)/float64(r.Total.Bytes))

@@ -22,6 +22,13 @@ type Backend struct {
 	Name string
 	URL  string      // http or https; a path is put before every request's path
 	TLS  *tls.Config // for https; nil = the system's roots
+	// Site is whose gateway this is, or the Proxy's own. A request that came
+	// through another site is not sent back there. Empty = not known.
+	Site string
+	// Number is what the Splicer is told. Connections may outlive their backend, so
+	// the next one in its slot needs another number where the Splicer keeps
+	// accounts by it.
+	Number uint32
 }
 
 const (
@@ -37,7 +44,9 @@ const (
 // that were sent to it run.
 type backend struct {
 	slot      int
+	number    uint32 // for the Splicer
 	name      string
+	site      string
 	base      *url.URL
 	transport *upstream.Transport
 }
@@ -73,7 +82,7 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 			t.TLS.ServerName = u.Hostname()
 		}
 	}
-	return &backend{slot: slot, name: b.Name, base: u, transport: t}, nil
+	return &backend{slot: slot, number: b.Number, name: b.Name, site: b.Site, base: u, transport: t}, nil
 }
 
 // hostPort is where a URL's server listens.
@@ -234,7 +243,7 @@ func (p *Proxy) AddBackend(slot int, spec Backend) error {
 	if slot < 0 {
 		return errors.New("backend slot is negative")
 	}
-	b, err := newBackend(slot, spec, p.dialer(slot))
+	b, err := newBackend(slot, spec, p.dialer(spec.Number))
 	if err != nil {
 		return err
 	}
@@ -287,13 +296,13 @@ func (p *Proxy) anyBackend() bool {
 	return false
 }
 
-// dialer returns a transport's DialContext for a slot.
-func (p *Proxy) dialer(slot int) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialer returns a transport's DialContext for the backend with this number.
+func (p *Proxy) dialer(number uint32) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if d := p.params.Load().Timeouts.Connect; d > 0 {
 			ctx = connect.Within(ctx, d)
 		}
-		c, err := p.splicer.DialBackend(ctx, network, addr, uint32(slot))
+		c, err := p.splicer.DialBackend(ctx, network, addr, number)
 		if err != nil {
 			return nil, err
 		}

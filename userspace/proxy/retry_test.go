@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // refusing returns the address of a port where nobody listens.
@@ -364,7 +366,7 @@ func TestRemoveBackend(t *testing.T) {
 		_, body := g.post("/v1/chat/completions", chat("x"))
 		done <- body
 	}()
-	eventually(t, "the request is in flight", func() bool { return g.fleet.Snapshot(0, nil)[0].InFlight == 1 })
+	testutil.Eventually(t, "the request is in flight", func() bool { return g.fleet.Snapshot(0, nil)[0].InFlight == 1 })
 	g.fleet.Remove(slot)
 	g.proxy.RemoveBackend(slot)
 	g.proxy.RemoveBackend(slot)

@@ -212,7 +212,7 @@ func uvicornSlowReader(t *testing.T, u *uvicorn) {
 	if r.counts()[bpf.Redirected].Events == 0 {
 		t.Fatal("nothing was redirected")
 	}
-	quiet(t, r)
+	quiet(t, r, u.pid)
 	const nap = 2 * time.Second
 	before := ticks(t, u.pid)
 	time.Sleep(nap)

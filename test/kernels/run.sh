@@ -126,9 +126,9 @@ offered() {
 # The image, but for the modules: busybox, init, the tests.
 base() {
 	local p dir
-	unpack busybox-static ./bin/busybox
+	unpack busybox-static '*/bin/busybox'
 	mkdir -p "$work/image"/{bin,modules,tests}
-	cp "$cache/busybox-static/bin/busybox" "$work/image/bin/"
+	find "$cache/busybox-static" -name busybox -type f -exec cp {} "$work/image/bin/" \;
 	install -m 755 test/kernels/init.sh "$work/image/init"
 	for p in "${packages[@]}"; do
 		dir=$work/image/tests/${p//\//-}

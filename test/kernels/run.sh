@@ -87,7 +87,8 @@ unpack() {
 	local package=$1 dir=$cache/$1 deb parts
 	shift
 	[ ! -d "$dir" ] || return 0
-	mapfile -t parts < <(apt-cache "${apt[@]}" depends "$package" | grep -oE 'linux-(binary|modules)-[^ ]+')
+	mapfile -t parts < <(apt-cache "${apt[@]}" depends "$package" |
+		sed -nE 's/^ *Depends: (linux-(binary|modules)-.*)/\1/p')
 	mkdir -p "$work/deb" "$dir.part"
 	(cd "$work/deb" && apt-get "${apt[@]}" download "$package" "${parts[@]}") || die "cannot fetch $package"
 	for deb in "$work/deb/"*.deb; do

@@ -65,7 +65,6 @@ func (k kernelSide) warn(log *slog.Logger) {
 func spliceParams(cfg *config.Config) (splice.Params, error) {
 	p := splice.Default()
 	p.Credit = cfg.Splice.CreditBytes
-	p.ConnectTimeout = cfg.Timeouts.Connect
 	if err := p.Validate(); err != nil {
 		return p, fmt.Errorf("splice: %w", err)
 	}

@@ -55,7 +55,7 @@ func newBench() *cobra.Command {
 	f.IntVar(&opt.TTFTStreams, "ttft-streams", opt.TTFTStreams, "streams at once while time to first token is measured")
 	f.IntVar(&opt.IdleStreams, "idle-streams", opt.IdleStreams, "open, silent streams while memory is measured")
 	f.IntVar(&opt.ServerThreads, "server-threads", opt.ServerThreads, "CPUs of the stream server; a Python server has 1")
-	f.StringVar(&chart, "chart", "", "also draw a chart into this .svg `FILE`")
+	f.StringVar(&chart, "chart", "", "also draw a chart into this .svg or .png `FILE`")
 	f.Float64Var(&assertSpliced, "assert-spliced", 0, "fail when a smaller share of the spliced path's bytes is spliced, as 0.9")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress on stderr")
 
@@ -66,8 +66,8 @@ func newBench() *cobra.Command {
 		default:
 			return usageError("--pattern must be batch or spread, got %q", pattern)
 		}
-		if chart != "" && !strings.HasSuffix(chart, ".svg") {
-			return usageError("--chart writes SVG: the file's name must end in .svg, got %q", chart)
+		if chart != "" && !strings.HasSuffix(chart, ".svg") && !strings.HasSuffix(chart, ".png") {
+			return usageError("--chart writes SVG or PNG: the file's name must end in .svg or .png, got %q", chart)
 		}
 		if assertSpliced < 0 || assertSpliced > 1 {
 			return usageError("--assert-spliced must be from 0 to 1, got %g", assertSpliced)
@@ -119,7 +119,11 @@ func writeChart(file string, r *report.Report) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Chart(f); err != nil {
+	write := r.Chart().SVG
+	if strings.HasSuffix(file, ".png") {
+		write = r.Chart().PNG
+	}
+	if err := write(f); err != nil {
 		f.Close()
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 func TestBenchRefusesBadFlags(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--pattern=waves":       "batch or spread",
-		"--chart=out.png":       ".svg",
+		"--chart=out.gif":       ".svg or .png",
 		"--assert-spliced=98":   "from 0 to 1",
 		"--paths=direct,envoy":  `no path is called "envoy"`,
 		"--phases=nothing":      `no phase is called "nothing"`,
@@ -76,6 +76,13 @@ func TestBenchWritesAChart(t *testing.T) {
 	}
 	if err := xml.NewDecoder(bytes.NewReader(text)).Decode(new(struct{})); err != nil {
 		t.Errorf("not XML: %v", err)
+	}
+	raster := filepath.Join(t.TempDir(), "bench.png")
+	if err := writeChart(raster, r); err != nil {
+		t.Fatal(err)
+	}
+	if pixels, err := os.ReadFile(raster); err != nil || !bytes.HasPrefix(pixels, []byte("\x89PNG")) {
+		t.Errorf("not a PNG: %v", err)
 	}
 	if err := writeChart(filepath.Join(file, "below"), r); err == nil {
 		t.Error("a chart was written below a file")

@@ -16,6 +16,7 @@ import (
 	"github.com/tautline/tautline/agent/telemetry"
 	"github.com/tautline/tautline/tools/bench/load"
 	"github.com/tautline/tautline/tools/demo"
+	"github.com/tautline/tautline/tools/quantile"
 )
 
 func newDemo() *cobra.Command {
@@ -80,8 +81,8 @@ func demoTable(c *cobra.Command, f *demo.Fleet, r demo.Report) error {
 	}
 	slices.Sort(kinds)
 	row := func(name string, k *load.Summary) {
-		q := load.NewQuantiles(slices.Clone(k.TTFT))
-		fmt.Fprintf(t, "%s\t%d\t%.0f %%\t%s\t%s\t%s\n", name, k.Requests, 100*k.HitRate(), ms(q.At(.5)), ms(q.At(.9)), ms(q.At(.99)))
+		ttft := slices.Sorted(slices.Values(k.TTFT))
+		fmt.Fprintf(t, "%s\t%d\t%.0f %%\t%s\t%s\t%s\n", name, k.Requests, 100*k.HitRate(), ms(quantile.Of(ttft, .5)), ms(quantile.Of(ttft, .9)), ms(quantile.Of(ttft, .99)))
 	}
 	for _, k := range kinds {
 		row(k, r.ByKind[k])

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 )
 
 func newSim() *cobra.Command {
-	var names []string
+	var presets strings.Builder
 	for _, p := range sim.Presets() {
-		names = append(names, p.Name)
+		fmt.Fprintf(&presets, "\n  %-14s %s", p.Name, p.About)
 	}
 	o := sim.Options{}
 	c := &cobra.Command{
@@ -23,7 +24,7 @@ func newSim() *cobra.Command {
 		Short: "Compare routing policies on a simulated fleet",
 		Long: "Compare routing policies on a simulated fleet, with the agent's own decision code.\n" +
 			"The preset seed prints the table of the article on llm-d 1.0's cache-affinity\n" +
-			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets: " + strings.Join(names, ", "),
+			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets:" + presets.String(),
 		Example: "  tautline sim --preset seed\n" +
 			"  tautline sim --preset seed --sweep tau=20000:600000:20000 --out charts\n" +
 			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8\n" +
@@ -32,19 +33,26 @@ func newSim() *cobra.Command {
 		Args: noArgs,
 	}
 	f := c.Flags()
-	f.StringVar(&o.Preset, "preset", "seed", "scenario")
+	f.StringVar(&o.Preset, "preset", "", "scenario (default: seed; b2b's fleet under a trace)")
 	f.StringVar(&o.Trace, "trace", "", "JSON lines instead of the preset's traffic")
 	f.StringSliceVar(&o.Policies, "policy", nil, "policies to compare (default: those of the preset)")
 	f.Float64SliceVar(&o.Loads, "load", nil, "load points: requests/s, users or sessions, as the preset has it")
 	f.StringVar(&o.Sweep, "sweep", "", "tau=FROM:TO:STEP or rate=FROM:TO:STEP")
 	f.IntVar(&o.Seeds, "seeds", 3, "runs of each point")
 	f.IntVar(&o.Workers, "workers", 0, "runs at a time (0: all processors)")
-	f.Float64Var(&o.Memory, "memory", 1, "router's memory over the engines' cache")
-	f.IntVar(&o.Agents, "agents", 1, "agents, each with a memory of its own")
+	f.Float64Var(&o.Memory, "memory", 0, "router's memory over the engines' cache (0: the preset's)")
+	f.DurationVar(&o.TTL, "ttl", 0, "of what the router remembers (0: the agent's default)")
+	f.DurationVar(&o.Polls, "polls", 0, "interval of the polls (0: the preset's)")
+	f.IntVar(&o.Agents, "agents", 0, "agents, each with a memory of its own (0: the preset's)")
 	f.DurationVar(&o.Telling, "telling", 0, "agents tell each other decisions this late (0: never)")
+	f.IntVar(&o.BatchTokens, "batch-tokens", 0, "max_num_batched_tokens of the engines (0: 8192)")
+	f.IntVar(&o.DecodeSlots, "decode-slots", 0, "max_num_seqs of the engines (0: 256)")
+	f.IntVar(&o.KVTokens, "kv-tokens", 0, "KV cache of an engine (0: 262144)")
+	outages := f.StringSlice("outage", nil, "BACKEND:FROM or BACKEND:FROM:TO, as in 3:120s:180s: it dies and comes back empty")
 	f.BoolVar(&o.Unstreamed, "unstreamed", false, "answers are not streamed")
 	f.BoolVar(&o.Exact, "exact", false, "real 256-byte blocks (slower)")
 	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals (0: the preset's)")
+	f.StringVar(&o.Journal, "journal", "", "keep finished runs in this file and go on from there when started again")
 	f.StringVar(&o.Out, "out", "", "folder for report.html, charts and results.json")
 	f.Lookup("load").DefValue = "" // or help would say [], which is none of its load points
 	f.Lookup("load").Usage += " (default: those of the preset)"
@@ -55,8 +63,18 @@ func newSim() *cobra.Command {
 	mooncake := f.String("convert-mooncake", "", "print this Mooncake trace as JSON lines for --trace, and stop")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		o.Format = string(*out)
+		if os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(sim.GCPercent)
+		}
 		if *mooncake != "" {
 			return convertMooncake(c, *mooncake)
+		}
+		for _, s := range *outages {
+			out, err := sim.ParseOutage(s)
+			if err != nil {
+				return usageError("%v", err)
+			}
+			o.Outages = append(o.Outages, out)
 		}
 		if terminal(os.Stderr) && !*quiet {
 			o.Progress = c.ErrOrStderr()
@@ -79,9 +97,8 @@ func newSim() *cobra.Command {
 // runStudy compares policies over the presets; --preset narrows it to one.
 func runStudy(c *cobra.Command, o sim.Options, overload bool) error {
 	s := sim.StudyOptions{
-		Policies: o.Policies, Seeds: o.Seeds, Workers: o.Workers, Overload: overload, Exact: o.Exact, Duration: o.Duration,
-		Memory: o.Memory, Agents: o.Agents, Telling: o.Telling, Unstreamed: o.Unstreamed,
-		Format: o.Format, Progress: o.Progress,
+		Policies: o.Policies, Seeds: o.Seeds, Workers: o.Workers, Overload: overload, Journal: o.Journal,
+		Conditions: o.Conditions, Format: o.Format, Progress: o.Progress,
 	}
 	if c.Flags().Changed("preset") {
 		s.Presets = []string{o.Preset}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/tools/bench/stream"
+	"github.com/tautline/tautline/tools/quantile"
 )
 
 // fleet is a number of clients that each keep one stream going.
@@ -199,10 +200,5 @@ func (f *fleet) sum() (s member) {
 	return s
 }
 
-// quantile is the nearest-rank q-quantile of sorted d, in microseconds; 0 of none.
-func quantile(d []time.Duration, q float64) float64 {
-	if len(d) == 0 {
-		return 0
-	}
-	return micros(d[min(len(d)-1, int(q*float64(len(d))))])
-}
+// at is the q-quantile of sorted d in microseconds.
+func at(d []time.Duration, q float64) float64 { return micros(quantile.Of(d, q)) }

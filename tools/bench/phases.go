@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tautline/tautline/tools/bench/load"
@@ -84,8 +85,8 @@ func (b *bench) streams(ctx context.Context, p *peers.Peer) (report.StreamRound,
 	}
 	n := len(sum.latencies)
 	r := report.StreamRound{
-		P50: quantile(sum.latencies, 0.50), P90: quantile(sum.latencies, 0.90),
-		P99: quantile(sum.latencies, 0.99), Max: quantile(sum.latencies, 1),
+		P50: at(sum.latencies, 0.50), P90: at(sum.latencies, 0.90),
+		P99: at(sum.latencies, 0.99), Max: at(sum.latencies, 1),
 		Chunks: n, Answers: sum.answers,
 		RouterCPU:  u.ofRouter(per(u.router.CPU, n)),
 		ServerCPU:  per(u.server.CPU, n),
@@ -122,7 +123,7 @@ func (b *bench) ttft(ctx context.Context, p *peers.Peer) (report.TTFTRound, erro
 		return report.TTFTRound{}, err
 	}
 	r := report.TTFTRound{
-		P50: quantile(sum.ttft, 0.50), P99: quantile(sum.ttft, 0.99), Requests: len(sum.ttft),
+		P50: at(sum.ttft, 0.50), P99: at(sum.ttft, 0.99), Requests: len(sum.ttft),
 		Failed: sum.failed, First: sum.first,
 	}
 	if sum.faults.Any() {
@@ -187,10 +188,10 @@ func (b *bench) requests(ctx context.Context, p *peers.Peer) (report.RequestRoun
 	if err != nil {
 		return report.RequestRound{Failed: 1, First: err.Error()}, nil
 	}
-	q := load.NewQuantiles(l.totals)
+	slices.Sort(l.totals)
 	n := len(l.totals)
 	return report.RequestRound{
-		PerSec: float64(n) / u.span.Seconds(), P50: micros(q.At(0.50)), P99: micros(q.At(0.99)), Requests: n,
+		PerSec: float64(n) / u.span.Seconds(), P50: at(l.totals, 0.50), P99: at(l.totals, 0.99), Requests: n,
 		RouterCPU: u.ofRouter(per(u.router.CPU, n)), MachineCPU: per(u.machine.Busy, n), Busy: u.busy(), RSS: u.rss(),
 		Failed: l.failed, First: l.first,
 	}, nil

@@ -21,8 +21,8 @@ func TestChecksBelongToThePlainSeed(t *testing.T) {
 		o    Options
 		want bool
 	}{
-		{Options{}, true}, {Options{Preset: "seed", Memory: 1, Agents: 1}, true}, {Options{Format: "json", Seeds: 8}, true},
-		{Options{Memory: 2}, false}, {Options{Agents: 2}, false}, {Options{Unstreamed: true}, false}, {Options{Duration: time.Second}, false},
+		{Options{}, true}, {Options{Preset: "seed", Conditions: Conditions{Memory: 1, Agents: 1}}, true}, {Options{Format: "json", Seeds: 8}, true},
+		{Options{Conditions: Conditions{Memory: 2}}, false}, {Options{Conditions: Conditions{Agents: 2}}, false}, {Options{Conditions: Conditions{Unstreamed: true}}, false}, {Options{Conditions: Conditions{Duration: time.Second}}, false},
 		{Options{Loads: []float64{4}}, false}, {Options{Policies: []string{"priced"}}, false}, {Options{Preset: "b2b"}, false},
 		{Options{Sweep: "rate=4:8:2"}, false},
 	} {
@@ -61,6 +61,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		"sweep":    {Sweep: "tau=1:2"},
 		"no tau":   {Policies: []string{"round-robin"}, Sweep: "tau=1:2:1"},
 		"trace":    {Trace: "/nonexistent"},
+		"half":     {Preset: "codegen", Loads: []float64{0.5}},
+		"halves":   {Preset: "chat", Sweep: "rate=10:11:0.5"},
+		"toy only": {Preset: "b2b", Policies: []string{"article-saturating"}, Loads: []float64{1}, Conditions: Conditions{Duration: time.Second}},
 	} {
 		if _, err := Lab(context.Background(), o, &bytes.Buffer{}); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -73,7 +76,7 @@ func TestLabWritesWhatItPromises(t *testing.T) {
 	var out, bar bytes.Buffer
 	rep, err := Lab(context.Background(), Options{
 		Preset: "seed", Policies: []string{"round-robin", "sticky-absolute"}, Loads: []float64{4, 20},
-		Seeds: 2, Duration: 30 * time.Second, Out: dir, Format: "json", Progress: &bar,
+		Seeds: 2, Conditions: Conditions{Duration: 30 * time.Second}, Out: dir, Format: "json", Progress: &bar,
 	}, &out)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +88,7 @@ func TestLabWritesWhatItPromises(t *testing.T) {
 	if len(rep.Checks) != 0 {
 		t.Error("a shortened run is judged by checks that are made for the full one")
 	}
-	for _, name := range []string{"report.html", "results.json", "p90.svg", "hit.svg", "throughput.svg", "load-round-robin.svg", "load-sticky-absolute.svg"} {
+	for _, name := range []string{"report.html", "results.json", "p90.svg", "hit.svg", "throughput.svg", "load-round-robin.svg", "load-sticky-absolute.svg", "p90.png", "load-round-robin.png"} {
 		if data, err := os.ReadFile(filepath.Join(dir, name)); err != nil || len(data) < 500 {
 			t.Errorf("%s: %d bytes, %v", name, len(data), err)
 		}
@@ -102,7 +105,7 @@ func TestLabWritesWhatItPromises(t *testing.T) {
 func TestTauSweepRunsWhatHasATau(t *testing.T) {
 	rep, err := Lab(context.Background(), Options{
 		Policies: []string{"round-robin", "sticky-absolute"}, Loads: []float64{20}, Sweep: "tau=50000:150000:50000",
-		Seeds: 1, Duration: 20 * time.Second,
+		Seeds: 1, Conditions: Conditions{Duration: 20 * time.Second},
 	}, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
@@ -147,5 +150,35 @@ func TestTraceIsReplayed(t *testing.T) {
 	res := rep.Rows[0].Runs[0]
 	if res.Jobs != 50 || res.Unfinished != 0 || res.HitTokens < 0.5 || res.Arrived >= 50 {
 		t.Errorf("%+v", res)
+	}
+}
+
+// The seed's toy knows no trace; what no engine could hold is refused, and does
+// not stop those behind it.
+func TestOddTraces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	lines := `{"time":0,"input":100,"output":5}
+{"time":50,"input":10000000,"output":5}
+{"time":51,"chain":[1],"input":600,"output":5}
+{"time":100,"chain":[1],"input":600,"output":0}
+`
+	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lab(context.Background(), Options{Preset: "seed", Trace: path}, &bytes.Buffer{}); err == nil {
+		t.Error("the toy took a trace")
+	}
+	var out bytes.Buffer
+	rep, err := Lab(context.Background(), Options{Trace: path, Policies: []string{"priced", "random"}, Seeds: 1}, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rep.Rows {
+		if r := rep.Rows[i].Runs[0]; r.Arrived != 3 || r.Completed != 2 || r.Refused != 1 {
+			t.Errorf("%s: %+v", rep.Rows[i].Policy, r)
+		}
+	}
+	if !strings.Contains(out.String(), "refused") {
+		t.Errorf("the table hides what was refused:\n%s", out.String())
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/tools/quantile"
 	"github.com/tautline/tautline/tools/sim/policies"
 	"github.com/tautline/tautline/tools/sim/traffic"
 )
@@ -97,7 +98,7 @@ func TestToyAgreesWithReference(t *testing.T) {
 			t.Errorf("rate %v tau %v: hit rate %v, reference %v", c.rate, c.tau, res.HitJobs, hit)
 		}
 		for _, q := range []struct{ got, want float64 }{
-			{res.P50, quantile(want, .5)}, {res.P90, quantile(want, .9)}, {res.P99, quantile(want, .99)},
+			{res.P50, quantile.Of(want, .5)}, {res.P90, quantile.Of(want, .9)}, {res.P99, quantile.Of(want, .99)},
 		} {
 			if math.Abs(q.got-q.want) > 1e-6*q.want+1e-6 {
 				t.Errorf("rate %v tau %v: quantile %v, reference %v", c.rate, c.tau, q.got, q.want)

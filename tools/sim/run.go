@@ -2,9 +2,11 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
+	"github.com/tautline/tautline/tools/quantile"
 	"github.com/tautline/tautline/tools/sim/engine"
 	"github.com/tautline/tautline/tools/sim/policies"
 	"github.com/tautline/tautline/tools/sim/traffic"
@@ -27,6 +29,7 @@ type run struct {
 	spare    []*traffic.Job
 	alive    int
 	made     int
+	slab     []traffic.Job // the latest jobs made
 	rnd      *rand.Rand
 	ttfts    []float64
 	perSlot  []int
@@ -41,6 +44,9 @@ type run struct {
 	tpot     float64
 	tpots    int
 }
+
+// slabSize is how many jobs are made at once.
+const slabSize = 64
 
 type tell struct {
 	at   Instant
@@ -59,6 +65,9 @@ const (
 // same result. A cancelled context ends it early: the error is the context's
 // and the result is not to be used.
 func Run(ctx context.Context, sc Scenario, policy policies.Policy, seed uint64) (Result, error) {
+	if policy.Toy && !sc.Perfect {
+		return Result{}, fmt.Errorf("policy %s knows the seed's toy only, not %s", policy.Name, sc.Name)
+	}
 	r := newRun(&sc, policy, seed)
 	if err := r.loop(ctx); err != nil {
 		return Result{}, err
@@ -78,7 +87,7 @@ func newRun(sc *Scenario, policy policies.Policy, seed uint64) *run {
 		res:     Result{Scenario: sc.Name, Load: sc.Load, Policy: policy.Name, Seed: seed},
 	}
 	for i, b := range sc.Backends {
-		r.engines = append(r.engines, b.Engine())
+		r.engines = append(r.engines, b.start())
 		r.up[i], r.next[i] = true, traffic.Never
 		if sc.Polls > 0 {
 			r.polls = append(r.polls, Instant(r.rnd.Int64N(int64(sc.Polls))))
@@ -207,7 +216,31 @@ func (r *run) arrive(now Instant) {
 	if r.counts(j) {
 		r.res.Arrived++
 	}
-	r.send(j, now)
+	if r.fits(j) {
+		r.send(j, now)
+	} else {
+		r.refuse(j, now)
+	}
+}
+
+// fits says whether any engine could ever run the job; one that could not would
+// refuse it, as real ones refuse what is longer than their longest context.
+func (r *run) fits(j *traffic.Job) bool {
+	for i := range r.sc.Backends {
+		if b := r.sc.Backends[i].Batching; b == nil || b.Fits(j) {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse ends a job that nobody takes.
+func (r *run) refuse(j *traffic.Job, now Instant) {
+	if r.counts(j) {
+		r.res.Refused++
+	}
+	r.source.Done(j, now)
+	r.free(j)
 }
 
 // send routes the job until a backend that is up has it. A backend that is
@@ -229,11 +262,7 @@ func (r *run) send(j *traffic.Job, now Instant) {
 		agent.Failed(j, now)
 		j.Retries++
 	}
-	if r.counts(j) {
-		r.res.Refused++
-	}
-	r.source.Done(j, now)
-	r.free(j)
+	r.refuse(j, now)
 }
 
 // say queues a note for the other agents.
@@ -302,7 +331,16 @@ func (r *run) job() *traffic.Job {
 		j.Reset()
 		return j
 	}
-	j := &traffic.Job{Index: r.made}
+	at := r.made % slabSize
+	if at == 0 { // a backlog is all new jobs: made one by one they cost more than to route
+		r.slab = make([]traffic.Job, slabSize)
+		segs, keys := make([]traffic.Segment, 2*slabSize), make([]key.Key, 8*slabSize)
+		for i := range r.slab { // enough for most; those that need more grow
+			r.slab[i].Segs, r.slab[i].Keys = segs[2*i:2*i:2*i+2], keys[8*i:8*i:8*i+8]
+		}
+	}
+	j := &r.slab[at]
+	j.Index = r.made
 	r.made++
 	j.Reset()
 	return j
@@ -360,7 +398,7 @@ func (r *run) result() Result {
 	res := &r.res
 	res.Unfinished = res.Arrived - res.Completed - res.Refused
 	slices.Sort(r.ttfts)
-	res.P50, res.P90, res.P99 = quantile(r.ttfts, .5), quantile(r.ttfts, .9), quantile(r.ttfts, .99)
+	res.P50, res.P90, res.P99 = quantile.Of(r.ttfts, .5), quantile.Of(r.ttfts, .9), quantile.Of(r.ttfts, .99)
 	sum, n := 0.0, float64(len(r.ttfts))
 	for _, t := range r.ttfts {
 		sum += t
@@ -382,12 +420,4 @@ func (r *run) result() Result {
 		res.Outcomes = o.Outcomes()
 	}
 	return *res
-}
-
-// quantile returns the nearest-rank quantile of sorted values, 0 of none.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

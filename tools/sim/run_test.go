@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -287,30 +286,5 @@ func TestSpread(t *testing.T) {
 		if got := row.Of(p90); got != c.want {
 			t.Errorf("%v: %v, want %v", c.values, got, c.want)
 		}
-	}
-}
-
-// The simulator is fast enough for sweeps: a figure to read, not to fail on.
-func BenchmarkSeed(b *testing.B) {
-	p, err := FindPreset("seed")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, name := range []string{"round-robin", "always-sticky", "sticky-absolute", "article-saturating"} {
-		found, err := policies.Find([]string{name})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run(fmt.Sprint(name), func(b *testing.B) {
-			jobs := 0
-			for i := range b.N {
-				res, err := Run(context.Background(), p.At(60), found[0], uint64(i)+1)
-				if err != nil {
-					b.Fatal(err)
-				}
-				jobs += res.Jobs
-			}
-			b.ReportMetric(float64(jobs)/b.Elapsed().Seconds(), "requests/s")
-		})
 	}
 }

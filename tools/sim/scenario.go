@@ -20,8 +20,16 @@ type Instant = traffic.Instant
 
 // Backend is one endpoint of the simulated fleet.
 type Backend struct {
-	Engine   func() engine.Model // a fresh one
-	Capacity int64               // tokens its prefix cache holds
+	Batching *engine.Batching // the backend's own copy; nil = the toy
+	Capacity int64            // tokens its prefix cache holds
+}
+
+// start returns a fresh engine.
+func (b *Backend) start() engine.Model {
+	if b.Batching == nil {
+		return engine.NewToy(seedRate, seedSlots)
+	}
+	return engine.NewBatched(*b.Batching)
 }
 
 // Outage takes a backend away for some time; what it held is lost.
@@ -47,7 +55,8 @@ type Scenario struct {
 	Memory      float64 // size of the router's memory over the true cache; 0 = 1
 	Perfect     bool    // the toy: the router's memory is exactly the cache
 	Polls       time.Duration
-	Unstreamed  bool // answers come at once: the router sees no first token
+	TTL         time.Duration // of what the router remembers; 0 = the agent's default
+	Unstreamed  bool          // answers come at once: the router sees no first token
 
 	Agents  int           // routing agents, each with memory and books of its own; 0 = 1
 	Telling time.Duration // agents tell each other decisions this late; 0 = never
@@ -92,6 +101,7 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 		BlockTokens: sc.BlockTokens,
 		Rate:        sc.Rate,
 		Perfect:     sc.Perfect,
+		TTL:         sc.TTL,
 		Rand:        rnd,
 	}
 	for _, b := range sc.Backends {

@@ -8,25 +8,19 @@ import (
 	"math"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"github.com/tautline/tautline/tools/sim/policies"
 )
 
 // StudyOptions ask for a comparison of policies over many workloads.
 type StudyOptions struct {
-	Presets  []string // none = all but the seed's toy
-	Policies []string // none = DefaultPolicies and the break-even
+	Presets  []string // none = all that are not aside
+	Policies []string // none = all that a router could have, see DefaultPolicies
 	Seeds    int      // 0 = 3; the tables of DECISIONS.md use 8
 	Workers  int      // 0 = all processors
 	Overload bool     // also the loads above the knee
-	Exact    bool     // real 256-byte blocks
-	Duration time.Duration
-
-	Memory     float64
-	Agents     int
-	Telling    time.Duration
-	Unstreamed bool
+	Journal  string   // file that keeps finished runs, see Journal; "" = none
+	Conditions
 
 	Format   string // "table" (also "") or "json"
 	Progress io.Writer
@@ -71,7 +65,7 @@ type Total struct {
 func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error) {
 	names := o.Policies
 	if len(names) == 0 {
-		names = append(DefaultPolicies(""), "sticky-active", "break-even")
+		names = append(DefaultPolicies(""), "priced-spread", "sticky-active", "break-even", "least-load", "cache-aware-eager", "power-of-two")
 	}
 	chosen, err := policies.Find(names)
 	if err != nil {
@@ -81,10 +75,21 @@ func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error
 	if o.Seeds == 0 {
 		o.Seeds = 3
 	}
+	if o.Seeds < 0 {
+		return nil, fmt.Errorf("seeds %d: must not be negative", o.Seeds)
+	}
+	if err := o.valid(); err != nil {
+		return nil, err
+	}
+	for _, name := range o.Presets {
+		if _, err := FindPreset(name); err != nil {
+			return nil, err
+		}
+	}
 	s := &Study{Seeds: o.Seeds}
 	var points []Point
 	for _, p := range Presets() {
-		if p.Name == "seed" && !slices.Contains(o.Presets, "seed") || len(o.Presets) > 0 && !slices.Contains(o.Presets, p.Name) {
+		if !slices.Contains(o.Presets, p.Name) && (p.Aside || len(o.Presets) > 0) {
 			continue
 		}
 		for _, load := range p.Loads {
@@ -94,19 +99,16 @@ func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error
 			s.Points = append(s.Points, StudyPoint{Preset: p.Name, Load: load, Knee: load <= p.Knee, HoldOut: p.HoldOut})
 			for _, c := range chosen {
 				sc := p.At(load)
-				lab := Options{Memory: o.Memory, Agents: o.Agents, Telling: o.Telling, Unstreamed: o.Unstreamed, Exact: o.Exact, Duration: o.Duration}
-				lab.change(&sc, nil, load)
+				if err := o.apply(&sc); err != nil {
+					return nil, err
+				}
 				points = append(points, Point{load, sc, c})
 			}
 		}
 	}
-	for _, name := range o.Presets {
-		if _, err := FindPreset(name); err != nil {
-			return nil, err
-		}
-	}
 	bar := newBar(o.Progress)
-	rows, err := Sweep(ctx, points, o.Seeds, o.Workers, bar.draw)
+	defer bar.end()
+	rows, err := journaled(ctx, o.Journal, "study, "+o.Conditions.String(), points, o.Seeds, o.Workers, bar)
 	if err != nil {
 		return nil, err
 	}

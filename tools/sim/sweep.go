@@ -2,6 +2,8 @@ package sim
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -52,11 +54,23 @@ func throughput(r *Result) float64 { return r.Throughput }
 func hitTokens(r *Result) float64  { return r.HitTokens }
 func hitJobs(r *Result) float64    { return r.HitJobs }
 
+// GCPercent is what a process that does nothing but simulate should give to
+// debug.SetGCPercent. A run holds some 30 MB at most, but where a backlog grows
+// it is all alive, and a collector that comes at each doubling costs a fifth.
+const GCPercent = 400
+
 // Sweep runs every point under seeds 1 to seeds, on as many processors as
 // workers says (0 = all). done, when not nil, is called after each run, from
 // one goroutine at a time. The rows are in the order of the points. Runs with
-// the same seed see the same traffic.
+// the same seed see the same traffic. When the context ends first, the error wraps
+// the context's.
 func Sweep(ctx context.Context, points []Point, seeds, workers int, done func(finished, all int)) ([]Row, error) {
+	return sweep(ctx, points, seeds, workers, nil, done)
+}
+
+// sweep is Sweep with a journal, which may be nil: runs that it knows are not
+// made again.
+func sweep(ctx context.Context, points []Point, seeds, workers int, journal *Journal, done func(finished, all int)) ([]Row, error) {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
@@ -65,7 +79,9 @@ func Sweep(ctx context.Context, points []Point, seeds, workers int, done func(fi
 	var tasks []task
 	for i, p := range points {
 		rows[i] = Row{X: p.X, Policy: p.Policy.Name, Runs: make([]Result, seeds)}
-		for s := range seeds {
+	}
+	for s := range seeds { // seed by seed: a journal that ends early has something of every point
+		for i := range points {
 			tasks = append(tasks, task{i, s})
 		}
 	}
@@ -73,6 +89,7 @@ func Sweep(ctx context.Context, points []Point, seeds, workers int, done func(fi
 		mu       sync.Mutex
 		next     int
 		finished int
+		cut      int // ended by an error
 		first    error
 		wg       sync.WaitGroup
 	)
@@ -92,10 +109,20 @@ func Sweep(ctx context.Context, points []Point, seeds, workers int, done func(fi
 				if !ok {
 					return
 				}
-				res, err := Run(ctx, points[t.point].Scenario, points[t.point].Policy, uint64(t.seed)+1)
+				p, seed := &points[t.point], uint64(t.seed)+1
+				res, ok := journal.known(p, seed)
+				var err error
+				if !ok {
+					if res, err = Run(ctx, p.Scenario, p.Policy, seed); err == nil {
+						journal.add(p, seed, res)
+					}
+				}
 				mu.Lock()
 				rows[t.point].Runs[t.seed] = res
 				finished++
+				if err != nil {
+					cut++
+				}
 				if first == nil {
 					first = err
 				}
@@ -107,5 +134,8 @@ func Sweep(ctx context.Context, points []Point, seeds, workers int, done func(fi
 		})
 	}
 	wg.Wait()
+	if errors.Is(first, context.Canceled) { // each worker's last run is the one that was cut off
+		first = fmt.Errorf("%w after %d of %d runs", first, finished-cut, len(tasks))
+	}
 	return rows, first
 }

@@ -45,6 +45,7 @@ type Fleet struct {
 	demand    demand // of requests that departed under a policy that spreads
 	reuse     time.Duration
 	idle      *flight
+	slab      []flight // that were never used
 	flights   int
 
 	// Scratch of one choice, guarded by mu.

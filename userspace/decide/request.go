@@ -31,11 +31,10 @@ func (r *Request) tokens(bytesPerToken float64) int64 {
 	return int64(float64(max(r.Bytes, 0))/bytesPerToken + 0.5)
 }
 
-// matched returns how many of the prompt's tokens lie in the blocks that a run
-// covers. all is what all keys cover.
-func (r *Request) matched(tokens int64, blocks, all int) int64 {
-	whole := r.whole(all)
-	if whole <= 0 {
+// matched returns how many of a prompt's tokens lie in the blocks that a run
+// covers. whole is how many blocks the prompt has.
+func matched(tokens int64, blocks int, whole float64) int64 {
+	if blocks == 0 || whole <= 0 {
 		return 0
 	}
 	return min(int64(float64(tokens)*float64(blocks)/whole), tokens)

@@ -78,14 +78,16 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		clear(f.runs)
 	}
 	f.load.Views(f.slots, now, f.views)
-	f.cands = f.cands[:0]
+	f.cands = slices.Grow(f.cands[:0], len(f.slots))[:len(f.slots)]
+	whole := r.whole(q.Blocks)
 	for i, slot := range f.slots {
 		v := &f.views[i]
 		run := f.runs[slot]
 		blocks := r.covered(run)
-		c := Candidate{
+		c := &f.cands[i]
+		*c = Candidate{
 			Slot: slot, Refusal: v.Refusal,
-			Run: run, Blocks: blocks, Uncached: q.Tokens - r.matched(q.Tokens, blocks, q.Blocks),
+			Run: run, Blocks: blocks, Uncached: q.Tokens - matched(q.Tokens, blocks, whole),
 			Tokens: v.Tokens, Requests: v.Requests, Decoding: v.Decoding,
 			Queue: v.Queue, Measured: v.Measured, KVUse: v.KVUse, HasKV: v.HasKV,
 			LastCold: f.backends[slot].lastCold,
@@ -93,7 +95,6 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		for _, t := range r.Tried {
 			c.Tried = c.Tried || t == slot
 		}
-		f.cands = append(f.cands, c)
 	}
 }
 

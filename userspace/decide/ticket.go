@@ -16,6 +16,9 @@ type Ticket struct {
 	use uint32
 }
 
+// slabSize is how many flights are made at once.
+const slabSize = 64
+
 // flight is the state behind a ticket. Fleets reuse them.
 type flight struct {
 	use        uint32
@@ -36,10 +39,14 @@ type flight struct {
 // depart makes the reservation, the marks and the ticket of a decision.
 func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	fl := f.idle
-	if fl == nil {
-		fl = &flight{}
-	} else {
+	switch {
+	case fl != nil:
 		f.idle = fl.next
+	case len(f.slab) == 0:
+		f.slab = make([]flight, slabSize)
+		fallthrough
+	default:
+		fl, f.slab = &f.slab[0], f.slab[1:]
 	}
 	f.flights++
 	fl.use++

@@ -10,7 +10,7 @@ type Books struct {
 	mu       sync.Mutex
 	params   Params
 	accounts []account
-	slab     []*entry // every reservation record ever made
+	slab     []entry // reservation records that were never used
 	free     *entry
 	names    map[string]int
 	models   []means // 0 is shared by every model that has no place of its own
@@ -24,6 +24,7 @@ type account struct {
 	requests   int   // in flight
 	decoding   int   // of them, past their first token
 	tokens     int64 // uncached prompt tokens in flight
+	hidden     int   // requests that hold tokens and whose first token cannot be seen
 	first      *entry
 	last       *entry // reservations that still hold tokens, in the order of sending
 	window     window
@@ -191,7 +192,9 @@ func (b *Books) PollFailed(slot int, _ time.Duration) {
 func (b *Books) View(slot int, now time.Duration) View {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.view(slot, now)
+	var v View
+	b.view(slot, now, &v)
+	return v
 }
 
 // Views fills dst[i] with the view of slots[i], all of the same moment.
@@ -199,7 +202,7 @@ func (b *Books) Views(slots []int, now time.Duration, dst []View) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, s := range slots {
-		dst[i] = b.view(s, now)
+		b.view(s, now, &dst[i])
 	}
 }
 
@@ -214,27 +217,24 @@ func (b *Books) Engine(slot int) Engine {
 	return Engine{a.sample.CapacityTok, a.failures, clamped(a.bytes)}
 }
 
-func (b *Books) view(slot int, now time.Duration) View {
+func (b *Books) view(slot int, now time.Duration, v *View) {
+	*v = View{}
 	a := b.account(slot)
 	if a == nil {
-		return View{Refusal: Absent}
+		v.Refusal = Absent
+		return
 	}
-	v := View{
-		Refusal:  a.breaker.refusal(now),
-		Requests: a.requests,
-		Decoding: a.decoding,
-		Tokens:   a.tokens,
-	}
+	v.Refusal = a.breaker.refusal(now)
+	v.Requests, v.Decoding, v.Tokens = a.requests, a.decoding, a.tokens
 	if v.Refusal == Ejected {
 		v.Until = a.breaker.until
 	}
 	if !a.sampled {
-		return v
+		return
 	}
 	v.Queue, v.Measured = a.window.worst(now, b.params.Window)
 	if a.at <= now && a.at >= now-b.params.Window {
 		v.Waiting, v.Running = a.sample.Waiting, a.sample.Running
 		v.KVUse, v.HasKV = a.sample.KVUse, a.sample.HasKV
 	}
-	return v
 }

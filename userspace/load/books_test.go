@@ -288,7 +288,7 @@ func TestAccountsReturnToZero(t *testing.T) {
 	wg.Wait()
 	for s := range 4 {
 		wantLoad(t, b, s, 0, 0, 0)
-		if a := &b.accounts[s]; a.first != nil || a.last != nil {
+		if a := &b.accounts[s]; a.first != nil || a.last != nil || a.hidden != 0 {
 			t.Fatalf("slot %d still lists reservations", s)
 		}
 	}

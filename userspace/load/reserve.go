@@ -6,6 +6,9 @@ import "time"
 // waiting: it must be read and tokenized first.
 const settle = 100 * time.Millisecond
 
+// slabSize is how many records are made at once. They are used again, never freed.
+const slabSize = 64
+
 // entry is the record of one reservation.
 type entry struct {
 	use        uint32 // how often the record was handed out; tells an old Reservation
@@ -41,8 +44,10 @@ func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) 
 	if e != nil {
 		b.free, e.next = e.next, nil
 	} else {
-		e = &entry{}
-		b.slab = append(b.slab, e)
+		if len(b.slab) == 0 {
+			b.slab = make([]entry, slabSize)
+		}
+		e, b.slab = &b.slab[0], b.slab[1:]
 	}
 	tokens = max(tokens, 0)
 	*e = entry{
@@ -56,6 +61,9 @@ func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) 
 	}
 	a.requests++
 	a.tokens += tokens
+	if !stream {
+		a.hidden++
+	}
 	e.prev = a.last
 	if a.last == nil {
 		a.first = e
@@ -111,6 +119,9 @@ func (r Reservation) entry() *entry {
 // release takes e's tokens off the account and e off the list.
 func (a *account) release(e *entry) {
 	a.tokens -= e.tokens
+	if !e.stream {
+		a.hidden--
+	}
 	e.holds = false
 	if e.prev == nil {
 		a.first = e.next
@@ -131,6 +142,9 @@ func (a *account) release(e *entry) {
 // The engine's queue may hold requests of others: then tokens are held a little
 // longer than needed, never shorter.
 func (a *account) releaseScheduled(waiting int, now time.Duration) {
+	if a.hidden == 0 {
+		return // a long backlog is a long list
+	}
 	e := a.last
 	for ; e != nil && e.sent > now-settle; e = e.prev {
 		// too young to be in the engine's count

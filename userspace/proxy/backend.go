@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tautline/tautline/userspace/connect"
 	"github.com/tautline/tautline/userspace/upstream"
 )
 
@@ -299,9 +300,7 @@ func (p *Proxy) anyBackend() bool {
 func (p *Proxy) dialer(number uint32) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if d := p.params.Load().Timeouts.Connect; d > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, d)
-			defer cancel()
+			ctx = connect.Within(ctx, d)
 		}
 		c, err := p.splicer.DialBackend(ctx, network, addr, number)
 		if err != nil {

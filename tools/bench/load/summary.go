@@ -1,26 +1,6 @@
 package load
 
-import (
-	"slices"
-	"time"
-)
-
-// Quantiles sorts d and answers quantiles by the nearest rank; 0 for no samples.
-type Quantiles []time.Duration
-
-// NewQuantiles takes ownership of d.
-func NewQuantiles(d []time.Duration) Quantiles {
-	slices.Sort(d)
-	return d
-}
-
-// At returns the q-quantile, q in [0, 1].
-func (d Quantiles) At(q float64) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	return d[min(len(d)-1, int(q*float64(len(d))))]
-}
+import "time"
 
 // Summary adds up results.
 type Summary struct {

@@ -2,10 +2,9 @@ package report
 
 import (
 	"fmt"
-	"html"
-	"io"
 	"math"
-	"strings"
+
+	"github.com/tautline/tautline/tools/draw"
 )
 
 // Measures of the chart, in pixels.
@@ -19,22 +18,21 @@ const (
 	chartWidth  = chartLeft + chartPlot + chartRight
 )
 
-const chartFont = `font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"`
+// Inks of the chart.
+const (
+	dark  = 0x1a1a1a
+	soft  = 0x555555
+	faint = 0xdddddd
+	white = 0xffffff
+)
 
-// Chart draws the summary as an SVG: latency of a chunk (p50 to p99, on a
-// logarithmic axis) and CPU of the router per chunk and per request. A panel
-// without figures is left out. Paths of tautline stand out by their colour.
-func (r *Report) Chart(w io.Writer) error {
-	var panels []string
-	y := 0
-	add := func(p panel) {
-		if text, height := p.draw(y, r.Summary); height > 0 {
-			panels = append(panels, text)
-			y += height
-		}
-	}
+// Chart draws the summary: latency of a chunk (p50 to p99, on a logarithmic axis)
+// and CPU of the router per chunk and per request. A panel without figures is left
+// out. Paths of tautline stand out by their colour.
+func (r *Report) Chart() *draw.Picture {
+	p := &draw.Picture{Title: "tautline bench", Width: chartWidth}
 	s := r.Settings
-	add(panel{
+	for _, panel := range []panel{{
 		title: "A chunk's way from server write to client read",
 		note:  fmt.Sprintf("p50, p90 and p99 in ms, logarithmic; %d streams x %.4g chunks/s (%s); %d CPUs", s.Streams, s.Rate, s.Pattern, r.Host.CPUs),
 		log:   true,
@@ -44,22 +42,24 @@ func (r *Report) Chart(w io.Writer) error {
 			func(r Row) Value { return scale(r.P99, 1e3) },
 		},
 		figure: "%.2f / %.2f / %.2f",
-	})
-	add(panel{
+	}, {
 		title:  "CPU of the router per chunk",
 		note:   "microseconds; no bar: no router",
 		marks:  []func(Row) Value{func(r Row) Value { return r.RouterCPU }},
 		figure: "%.1f us",
-	})
-	add(panel{
+	}, {
 		title:  "CPU of the router per request",
 		note:   fmt.Sprintf("microseconds; bodies of %d bytes, %d at once", s.BodyBytes, s.Concurrency),
 		marks:  []func(Row) Value{func(r Row) Value { return r.RequestCPU }},
 		figure: "%.0f us",
-	})
-	_, err := fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\">\n<title>tautline bench</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n%s</svg>\n",
-		chartWidth, y, chartWidth, y, strings.Join(panels, ""))
-	return err
+	}} {
+		p.Height += panel.draw(p, float64(p.Height), r.Summary)
+	}
+	if p.Height == 0 {
+		p.Height = chartRow
+		p.Text(16, chartRow/2+4, "nothing was measured", draw.Font{Size: 12, RGB: soft})
+	}
+	return p
 }
 
 func scale(v Value, by float64) Value {
@@ -76,8 +76,8 @@ type panel struct {
 	figure      string // format of the marks
 }
 
-// draw returns the panel at height y and how high it is; 0 when nothing is in it.
-func (p panel) draw(y int, rows []Row) (string, int) {
+// draw adds the panel below y and returns how high it is; 0 when nothing is in it.
+func (p panel) draw(to *draw.Picture, y float64, rows []Row) int {
 	low, high := math.Inf(1), 0.0
 	for _, r := range rows {
 		for _, m := range p.marks {
@@ -87,24 +87,20 @@ func (p panel) draw(y int, rows []Row) (string, int) {
 		}
 	}
 	if high == 0 {
-		return "", 0
+		return 0
 	}
 	a := newAxis(low, high, p.log)
-	var b strings.Builder
-	text := func(x, y float64, size int, anchor, colour, s string) {
-		fmt.Fprintf(&b, "<text x=\"%.1f\" y=\"%.1f\" %s font-size=\"%d\" text-anchor=\"%s\" fill=\"%s\">%s</text>\n", x, y, chartFont, size, anchor, colour, html.EscapeString(s))
-	}
-	text(16, float64(y+26), 16, "start", "#1a1a1a", p.title)
-	text(16, float64(y+46), 12, "start", "#555555", p.note)
-	top, bottom := y+chartTop, y+chartTop+chartRow*len(rows)
+	to.Text(16, y+26, p.title, draw.Font{Size: 16, RGB: dark})
+	to.Text(16, y+46, p.note, draw.Font{Size: 12, RGB: soft})
+	top, bottom := y+chartTop, y+chartTop+float64(chartRow*len(rows))
 	for _, t := range a.ticks {
 		x := a.at(t)
-		fmt.Fprintf(&b, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#dddddd\"/>\n", x, top, x, bottom)
-		text(x, float64(bottom+18), 11, "middle", "#555555", fmt.Sprintf("%g", t))
+		to.Line([]draw.Point{{X: x, Y: top}, {X: x, Y: bottom}}, draw.Stroke{Paint: draw.Solid(faint), Width: 1})
+		to.Text(x, bottom+18, fmt.Sprintf("%g", t), draw.Font{Size: 11, RGB: soft, Anchor: draw.Middle})
 	}
 	for i, r := range rows {
-		middle := float64(top + chartRow*i + chartRow/2)
-		text(chartLeft-10, middle+4, 13, "end", "#1a1a1a", r.Path)
+		middle := top + float64(chartRow*i+chartRow/2)
+		to.Text(chartLeft-10, middle+4, r.Path, draw.Font{Size: 13, RGB: dark, Anchor: draw.End})
 		values := make([]any, len(p.marks))
 		whole := true
 		for j, m := range p.marks {
@@ -113,33 +109,33 @@ func (p panel) draw(y int, rows []Row) (string, int) {
 			whole = whole && v.OK && v.X > 0
 		}
 		if !whole {
-			text(chartLeft+8, middle+4, 12, "start", "#555555", "-")
+			to.Text(chartLeft+8, middle+4, "-", draw.Font{Size: 12, RGB: soft})
 			continue
 		}
-		from, to := float64(chartLeft), a.at(values[len(values)-1].(float64))
+		from, end := float64(chartLeft), a.at(values[len(values)-1].(float64))
 		if len(values) > 1 {
 			from = a.at(values[0].(float64))
 		}
-		fmt.Fprintf(&b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"18\" rx=\"2\" fill=\"%s\"/>\n", from, middle-9, max(to-from, 2), colour(r.Path))
+		to.Rect(from, middle-9, max(end-from, 2), 18, draw.Solid(colour(r.Path)))
 		if len(values) == 3 {
 			x := a.at(values[1].(float64))
-			fmt.Fprintf(&b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ffffff\" stroke-width=\"2\"/>\n", x, middle-9, x, middle+9)
+			to.Line([]draw.Point{{X: x, Y: middle - 9}, {X: x, Y: middle + 9}}, draw.Stroke{Paint: draw.Solid(white), Width: 2})
 		}
-		text(chartLeft+chartPlot+10, middle+4, 12, "start", "#1a1a1a", fmt.Sprintf(p.figure, values...))
+		to.Text(chartLeft+chartPlot+10, middle+4, fmt.Sprintf(p.figure, values...), draw.Font{Size: 12, RGB: dark})
 	}
-	return b.String(), chartTop + chartRow*len(rows) + chartBottom
+	return chartTop + chartRow*len(rows) + chartBottom
 }
 
-func colour(path string) string {
+func colour(path string) uint32 {
 	switch path {
 	case "spliced":
-		return "#0b7a5c"
+		return 0x0b7a5c
 	case "unspliced":
-		return "#6bbfa3"
+		return 0x6bbfa3
 	case "direct":
-		return "#8a8a8a"
+		return 0x8a8a8a
 	}
-	return "#c2703d"
+	return 0xc2703d
 }
 
 // axis maps figures to pixels.

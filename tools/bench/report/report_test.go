@@ -102,7 +102,7 @@ func TestTableOfOnePhaseWithFaults(t *testing.T) {
 
 func TestChart(t *testing.T) {
 	var b bytes.Buffer
-	if err := sample().Chart(&b); err != nil {
+	if err := sample().Chart().SVG(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "chart.svg", b.Bytes())
@@ -112,9 +112,9 @@ func TestChart(t *testing.T) {
 	}
 }
 
-func TestChartOfNothingIsStillSVG(t *testing.T) {
+func TestChartOfNothingIsStillOne(t *testing.T) {
 	var b bytes.Buffer
-	if err := (&Report{}).Chart(&b); err != nil {
+	if err := (&Report{}).Chart().SVG(&b); err != nil {
 		t.Fatal(err)
 	}
 	wellFormed(t, b.Bytes())
@@ -125,7 +125,7 @@ func TestChartEscapesNames(t *testing.T) {
 	r.Paths[2].Name = "a<b&c"
 	r.Summarize()
 	var b bytes.Buffer
-	if err := r.Chart(&b); err != nil {
+	if err := r.Chart().SVG(&b); err != nil {
 		t.Fatal(err)
 	}
 	wellFormed(t, b.Bytes())

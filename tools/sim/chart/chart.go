@@ -1,15 +1,12 @@
-// Package chart draws line charts and heat maps as SVG, and puts them on one
-// HTML page that needs nothing else: no script, no font, no style sheet.
+// Package chart draws line charts and heat maps.
 package chart
 
 import (
-	"bytes"
 	"fmt"
-	"html"
-	"io"
 	"math"
-	"strconv"
-	"strings"
+	"slices"
+
+	"github.com/tautline/tautline/tools/draw"
 )
 
 // Point is one value with its range.
@@ -38,20 +35,36 @@ type Lines struct {
 
 // The canvas, in pixels.
 const (
-	width, height = 760, 420
-	left, right   = 70, 200
-	top, bottom   = 44, 52
+	width, tall  = 760, 420
+	left, right  = 70, 200
+	top, bottom  = 44, 52
+	markRow      = 15 // height of a row of the marks' labels, above the plot
+	letter       = 6  // about how wide one is in a label
+	centre       = (left + width - right) / 2
+	plotRight    = width - right
+	legend       = plotRight + 12
+	legendHeight = 20
+)
+
+// Inks.
+const (
+	dark    = 0x222222
+	soft    = 0x555555
+	rule    = 0x888888
+	faint   = 0xe4e4e4
+	heatInk = 0x0072b2
 )
 
 // colours can be told apart by people who see few of them (Okabe and Ito); the
 // dashes help those who see none.
-var colours = []string{"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933"}
-var dashes = []string{"", "6 3", "2 3", "8 3 2 3"}
+var (
+	colours = []uint32{0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000, 0x999933}
+	dashes  = [][]float64{nil, {6, 3}, {2, 3}, {8, 3, 2, 3}}
+)
 
-// SVG writes the chart.
-func (l Lines) SVG(w io.Writer) error {
-	var b bytes.Buffer
-	x, y := newAxis(l.LogX, left, width-right), newAxis(l.LogY, height-bottom, top)
+// Draw draws the chart.
+func (l Lines) Draw() *draw.Picture {
+	x, y := newAxis(l.LogX, left, plotRight), newAxis(l.LogY, 0, 0)
 	for _, s := range l.Series {
 		for _, p := range s.Points {
 			x.include(p.X)
@@ -68,60 +81,93 @@ func (l Lines) SVG(w io.Writer) error {
 	}
 	x.settle()
 	y.settle()
-	begin(&b, l.Title, height)
-	frame(&b, x, y, l.XLabel, l.YLabel)
-	for _, m := range l.Marks {
+	rows := l.labelRows(x)
+	ceiling := float64(top)
+	if len(rows) > 0 {
+		ceiling += markRow * float64(slices.Max(rows)+1)
+	}
+	height := max(tall, top+bottom+legendHeight*len(l.Series))
+	floor := float64(height - bottom)
+	y.from, y.to = floor, ceiling
+
+	p := begin(l.Title, height)
+	frame(p, x, y, floor)
+	labels(p, l.XLabel, l.YLabel, height)
+	for i, m := range l.Marks {
 		if at, ok := x.place(m.X); ok {
-			fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#888" stroke-dasharray="4 4"/>`, at, top, at, height-bottom)
-			fmt.Fprintf(&b, `<text x="%.1f" y="%d" font-size="11" fill="#555" transform="rotate(90 %.1f %d)">%s</text>`, at+4, top+6, at+4, top+6, html.EscapeString(m.Text))
+			base := top + markRow*float64(rows[i])
+			p.Line([]draw.Point{{X: at, Y: base + 4}, {X: at, Y: floor}}, draw.Stroke{Paint: draw.Solid(rule), Width: 1, Dash: []float64{4, 4}})
+			p.Text(l.labelAt(i, at), base, m.Text, draw.Font{Size: 11, RGB: soft, Anchor: draw.Middle})
 		}
 	}
 	for i, s := range l.Series {
-		colour, dash := colours[i%len(colours)], dashes[i/len(colours)%len(dashes)]
-		band(&b, s, x, y, colour)
-		path, dots := "", ""
-		for _, p := range s.Points {
-			px, okX := x.place(p.X)
-			py, okY := y.place(p.Y)
-			if !okX || !okY {
-				continue
+		stroke := draw.Stroke{Paint: draw.Solid(colours[i%len(colours)]), Width: 2, Dash: dashes[i/len(colours)%len(dashes)]}
+		band(p, s, x, y, stroke.RGB)
+		var points []draw.Point
+		for _, v := range s.Points {
+			px, okX := x.place(v.X)
+			py, okY := y.place(v.Y)
+			if okX && okY {
+				points = append(points, draw.Point{X: px, Y: py})
 			}
-			verb := "L"
-			if path == "" {
-				verb = "M"
-			}
-			path += fmt.Sprintf("%s%.1f %.1f", verb, px, py)
-			dots += fmt.Sprintf(`<circle cx="%.1f" cy="%.1f" r="2.6" fill="%s"/>`, px, py, colour)
 		}
-		if path != "" {
-			fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="%s" stroke-width="2" stroke-dasharray="%s"/>%s`, path, colour, dash, dots)
+		if len(points) > 1 {
+			p.Line(slices.Clone(points), stroke)
 		}
-		ly := top + 10 + 20*i
-		fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2" stroke-dasharray="%s"/>`, width-right+12, ly, width-right+36, ly, colour, dash)
-		fmt.Fprintf(&b, `<text x="%d" y="%d" font-size="12">%s</text>`, width-right+42, ly+4, html.EscapeString(s.Name))
+		for _, at := range points {
+			p.Dot(at.X, at.Y, 2.6, stroke.Paint)
+		}
+		ly := float64(top + 10 + legendHeight*i)
+		p.Line([]draw.Point{{X: legend, Y: ly}, {X: legend + 24, Y: ly}}, stroke)
+		p.Text(legend+30, ly+4, s.Name, draw.Font{Size: 12, RGB: dark})
 	}
-	b.WriteString("</svg>\n")
-	_, err := w.Write(b.Bytes())
-	return err
+	return p
+}
+
+// labelRows gives each mark's label the first row above the plot in which it
+// overlaps none before it.
+func (l Lines) labelRows(x axis) []int {
+	rows := make([]int, len(l.Marks))
+	ends := map[int][][2]float64{}
+	for i, m := range l.Marks {
+		at, ok := x.place(m.X)
+		if !ok {
+			continue
+		}
+		middle, half := l.labelAt(i, at), float64(letter*len(m.Text))/2
+		for slices.ContainsFunc(ends[rows[i]], func(e [2]float64) bool { return middle-half < e[1]+letter && middle+half > e[0]-letter }) {
+			rows[i]++
+		}
+		ends[rows[i]] = append(ends[rows[i]], [2]float64{middle - half, middle + half})
+	}
+	return rows
+}
+
+// labelAt is the middle of a mark's label: over its line, unless that would lead
+// out of the plot.
+func (l Lines) labelAt(i int, at float64) float64 {
+	half := float64(letter*len(l.Marks[i].Text)) / 2
+	return min(max(at, left+half), plotRight-half)
 }
 
 // band draws the range of the points.
-func band(b *bytes.Buffer, s Series, x, y axis, colour string) {
-	var upper, lower []string
+func band(p *draw.Picture, s Series, x, y axis, rgb uint32) {
+	var upper, lower []draw.Point
 	wide := false
-	for _, p := range s.Points {
-		px, okX := x.place(p.X)
-		lo, okLo := y.place(p.Lo)
-		hi, okHi := y.place(p.Hi)
+	for _, v := range s.Points {
+		px, okX := x.place(v.X)
+		lo, okLo := y.place(v.Lo)
+		hi, okHi := y.place(v.Hi)
 		if !okX || !okLo || !okHi {
 			continue
 		}
 		wide = wide || lo-hi > 1
-		upper = append(upper, fmt.Sprintf("%.1f,%.1f", px, hi))
-		lower = append([]string{fmt.Sprintf("%.1f,%.1f", px, lo)}, lower...)
+		upper = append(upper, draw.Point{X: px, Y: hi})
+		lower = append(lower, draw.Point{X: px, Y: lo})
 	}
-	if wide {
-		fmt.Fprintf(b, `<polygon points="%s" fill="%s" fill-opacity="0.13"/>`, strings.Join(append(upper, lower...), " "), colour)
+	if wide && len(upper) > 1 {
+		slices.Reverse(lower)
+		p.Polygon(append(upper, lower...), draw.Paint{RGB: rgb, Opacity: 0.13})
 	}
 }
 
@@ -132,9 +178,8 @@ type Heat struct {
 	Cells                       [][]float32
 }
 
-// SVG writes the heat map. The darkest cell is the largest value of all.
-func (h Heat) SVG(w io.Writer) error {
-	var b bytes.Buffer
+// Draw draws the heat map. The darkest cell is the largest value of all.
+func (h Heat) Draw() *draw.Picture {
 	rows, most := 0, float32(0)
 	for _, c := range h.Cells {
 		rows = max(rows, len(c))
@@ -142,168 +187,65 @@ func (h Heat) SVG(w io.Writer) error {
 			most = max(most, v)
 		}
 	}
-	tall := top + bottom + 18*rows
-	begin(&b, h.Title, tall)
-	cell := float64(width-right-left) / float64(max(len(h.Cells), 1))
+	const row, shades = 18, 5
+	height := top + bottom + row*max(rows, shades)
+	p := begin(h.Title, height)
+	labels(p, h.XLabel, h.YLabel, height)
+	shade := func(share float64) draw.Paint { return draw.Paint{RGB: heatInk, Opacity: math.Sqrt(share)} }
+	cell := float64(plotRight-left) / float64(max(len(h.Cells), 1))
+	edge := func(i int) float64 { return math.Round(draw.Scale*(left+cell*float64(i))) / draw.Scale } // of a pixel, or hairlines show
 	for i, c := range h.Cells {
-		for row, v := range c {
+		for k, v := range c {
 			if v > 0 {
-				fmt.Fprintf(&b, `<rect x="%.2f" y="%d" width="%.2f" height="17" fill="#0072B2" fill-opacity="%.3f"/>`,
-					left+cell*float64(i), top+18*row, cell+0.3, math.Sqrt(float64(v)/float64(max(most, 1))))
+				p.Rect(edge(i), float64(top+row*k), edge(i+1)-edge(i), row-1, shade(float64(v)/float64(most)))
 			}
 		}
 	}
-	for row := range rows {
-		fmt.Fprintf(&b, `<text x="%d" y="%d" font-size="11" text-anchor="end">%d</text>`, left-8, top+18*row+13, row)
+	small := draw.Font{Size: 11, RGB: dark}
+	for k := range rows {
+		p.Text(left-8, float64(top+row*k+13), fmt.Sprint(k), draw.Font{Size: 11, RGB: dark, Anchor: draw.End})
 	}
-	x := newAxis(false, left, width-right)
+	x := newAxis(false, left, plotRight)
 	x.include(0)
 	x.include(h.Step * float64(len(h.Cells)))
-	for _, t := range x.ticks() {
-		if at, ok := x.place(t); ok {
-			fmt.Fprintf(&b, `<text x="%.1f" y="%d" font-size="11" text-anchor="middle">%s</text>`, at, tall-bottom+18, number(t))
-		}
+	x.settle()
+	xTicks(p, x, float64(height-bottom))
+	for i := range shades {
+		share, y := float64(i+1)/shades, float64(top+row*i)
+		p.Rect(legend, y, 20, row-1, shade(share))
+		p.Text(legend+26, y+13, number(math.Round(share*float64(most)))+" "+h.Unit, small)
 	}
-	labels(&b, h.XLabel, h.YLabel, tall)
-	for i := range 5 {
-		share := float64(i+1) / 5
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="20" height="17" fill="#0072B2" fill-opacity="%.3f"/>`, width-right+12, top+18*i, math.Sqrt(share))
-		fmt.Fprintf(&b, `<text x="%d" y="%d" font-size="11">%s %s</text>`, width-right+38, top+18*i+13, number(math.Round(share*float64(most))), html.EscapeString(h.Unit))
-	}
-	b.WriteString("</svg>\n")
-	_, err := w.Write(b.Bytes())
-	return err
+	return p
 }
 
-func begin(b *bytes.Buffer, title string, tall int) {
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="system-ui, sans-serif" fill="#222" role="img" aria-label="%s">`,
-		width, tall, width, tall, html.EscapeString(title))
-	fmt.Fprintf(b, `<rect width="%d" height="%d" fill="#fff"/><text x="%d" y="24" font-size="15" font-weight="600">%s</text>`, width, tall, left, html.EscapeString(title))
+func begin(title string, height int) *draw.Picture {
+	p := &draw.Picture{Title: title, Width: width, Height: height}
+	p.Text(left, 24, title, draw.Font{Size: 15, Bold: true, RGB: dark})
+	return p
 }
 
-func labels(b *bytes.Buffer, xLabel, yLabel string, tall int) {
-	fmt.Fprintf(b, `<text x="%d" y="%d" font-size="12" text-anchor="middle">%s</text>`, (left+width-right)/2, tall-14, html.EscapeString(xLabel))
-	fmt.Fprintf(b, `<text x="16" y="%d" font-size="12" text-anchor="middle" transform="rotate(-90 16 %d)">%s</text>`, (top+tall-bottom)/2, (top+tall-bottom)/2, html.EscapeString(yLabel))
+func labels(p *draw.Picture, xLabel, yLabel string, height int) {
+	p.Text(centre, float64(height-14), xLabel, draw.Font{Size: 12, RGB: dark, Anchor: draw.Middle})
+	p.Text(16, float64(top+height-bottom)/2, yLabel, draw.Font{Size: 12, RGB: dark, Anchor: draw.Middle, Turn: -1})
 }
 
-func frame(b *bytes.Buffer, x, y axis, xLabel, yLabel string) {
+// frame draws the grid and the ticks of both axes.
+func frame(p *draw.Picture, x, y axis, floor float64) {
 	for _, t := range y.ticks() {
 		if at, ok := y.place(t); ok {
-			fmt.Fprintf(b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#e4e4e4"/>`, left, at, width-right, at)
-			fmt.Fprintf(b, `<text x="%d" y="%.1f" font-size="11" text-anchor="end">%s</text>`, left-8, at+4, number(t))
+			p.Line([]draw.Point{{X: left, Y: at}, {X: plotRight, Y: at}}, draw.Stroke{Paint: draw.Solid(faint), Width: 1})
+			p.Text(left-8, at+4, number(t), draw.Font{Size: 11, RGB: dark, Anchor: draw.End})
 		}
 	}
+	xTicks(p, x, floor)
+	p.Line([]draw.Point{{X: left, Y: floor}, {X: plotRight, Y: floor}}, draw.Stroke{Paint: draw.Solid(rule), Width: 1})
+}
+
+func xTicks(p *draw.Picture, x axis, floor float64) {
 	for _, t := range x.ticks() {
 		if at, ok := x.place(t); ok {
-			fmt.Fprintf(b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#888"/>`, at, height-bottom, at, height-bottom+5)
-			fmt.Fprintf(b, `<text x="%.1f" y="%d" font-size="11" text-anchor="middle">%s</text>`, at, height-bottom+18, number(t))
+			p.Line([]draw.Point{{X: at, Y: floor}, {X: at, Y: floor + 5}}, draw.Stroke{Paint: draw.Solid(rule), Width: 1})
+			p.Text(at, floor+18, number(t), draw.Font{Size: 11, RGB: dark, Anchor: draw.Middle})
 		}
 	}
-	fmt.Fprintf(b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#888"/>`, left, height-bottom, width-right, height-bottom)
-	labels(b, xLabel, yLabel, height)
-}
-
-// axis maps values to pixels.
-type axis struct {
-	log      bool
-	from, to float64 // pixels
-	lo, hi   float64 // values
-}
-
-func newAxis(log bool, from, to float64) axis {
-	return axis{log, from, to, math.Inf(1), math.Inf(-1)}
-}
-
-func (a *axis) include(v float64) {
-	if math.IsNaN(v) || math.IsInf(v, 0) || a.log && v <= 0 {
-		return
-	}
-	a.lo, a.hi = math.Min(a.lo, v), math.Max(a.hi, v)
-}
-
-// settle widens an axis that has no extent.
-func (a *axis) settle() {
-	switch {
-	case a.lo > a.hi:
-		a.lo, a.hi = 1, 10
-	case a.lo == a.hi && a.log:
-		a.lo, a.hi = a.lo/2, a.hi*2
-	case a.lo == a.hi:
-		a.hi++
-	}
-}
-
-func (a axis) place(v float64) (float64, bool) {
-	lo, hi := a.lo, a.hi
-	if a.log {
-		if v <= 0 {
-			return 0, false
-		}
-		v, lo, hi = math.Log(v), math.Log(lo), math.Log(hi)
-	}
-	if math.IsNaN(v) || math.IsInf(v, 0) || hi == lo {
-		return 0, false
-	}
-	return a.from + (v-lo)/(hi-lo)*(a.to-a.from), true
-}
-
-// ticks returns round values within the axis.
-func (a axis) ticks() (t []float64) {
-	if a.log {
-		decades := math.Log10(a.hi / a.lo)
-		for e := math.Floor(math.Log10(a.lo)); e <= math.Log10(a.hi); e++ {
-			for _, m := range []float64{1, 2, 5} {
-				if v := m * math.Pow(10, e); v >= a.lo*0.999 && v <= a.hi*1.001 && (m == 1 || decades < 3) {
-					t = append(t, v)
-				}
-			}
-		}
-		return t
-	}
-	step := math.Pow(10, math.Floor(math.Log10((a.hi-a.lo)/4)))
-	for _, m := range []float64{5, 2} {
-		if (a.hi-a.lo)/(step*m) >= 4 {
-			step *= m
-			break
-		}
-	}
-	for v := math.Ceil(a.lo/step) * step; v <= a.hi+step/1000; v += step {
-		t = append(t, v)
-	}
-	return t
-}
-
-// number writes a tick the short way: 286720 is 287k.
-func number(v float64) string {
-	switch {
-	case math.Abs(v) >= 1e6:
-		return strconv.FormatFloat(v/1e6, 'g', 3, 64) + "M"
-	case math.Abs(v) >= 1e4:
-		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + "k"
-	}
-	return strconv.FormatFloat(v, 'g', 4, 64)
-}
-
-// Drawing is what a page shows.
-type Drawing interface{ SVG(io.Writer) error }
-
-// Page writes an HTML page of text paragraphs and drawings.
-func Page(w io.Writer, title string, text []string, drawings []Drawing) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">"+
-		"<title>%[1]s</title><style>body{max-width:50rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 system-ui,sans-serif}svg{max-width:100%%;height:auto}pre{overflow-x:auto;font-size:13px}</style>\n<h1>%[1]s</h1>\n",
-		html.EscapeString(title))
-	for _, p := range text {
-		fmt.Fprintf(&b, "<pre>%s</pre>\n", html.EscapeString(p))
-	}
-	for _, d := range drawings {
-		b.WriteString("<figure>")
-		if err := d.SVG(&b); err != nil {
-			return err
-		}
-		b.WriteString("</figure>\n")
-	}
-	b.WriteString("</html>\n")
-	_, err := w.Write(b.Bytes())
-	return err
 }

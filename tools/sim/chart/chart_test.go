@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"image/png"
 	"io"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/tautline/tautline/tools/draw"
 )
 
 // parse fails unless the document is well-formed XML, and counts its elements.
@@ -44,17 +47,17 @@ func TestLinesDrawEveryPoint(t *testing.T) {
 		},
 		Marks: []Mark{{2, "tau"}},
 	}
-	if err := l.SVG(&b); err != nil {
+	if err := l.Draw().SVG(&b); err != nil {
 		t.Fatal(err)
 	}
 	n := parse(t, b.Bytes())
-	if n["circle"] != 5 || n["path"] != 2 || n["polygon"] != 1 {
+	if n["circle"] != 5 || n["polygon"] != 1 || n["polyline"] < 2 {
 		t.Errorf("drawn: %v", n)
 	}
 }
 
 func TestOddData(t *testing.T) {
-	for name, d := range map[string]Drawing{
+	for name, d := range map[string]Chart{
 		"no series":  Lines{},
 		"no points":  Lines{Series: []Series{{Name: "a"}}},
 		"one point":  Lines{Series: []Series{{"a", []Point{{1, 1, 1, 1}}}}},
@@ -65,10 +68,13 @@ func TestOddData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := d.SVG(&b); err != nil {
+			if err := d.Draw().SVG(&b); err != nil {
 				t.Fatal(err)
 			}
 			parse(t, b.Bytes())
+			if err := d.Draw().PNG(io.Discard); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -76,7 +82,7 @@ func TestOddData(t *testing.T) {
 func TestHeatDrawsEveryCell(t *testing.T) {
 	var b bytes.Buffer
 	h := Heat{Title: "load", Unit: "requests", Step: 5, Cells: [][]float32{{1, 2}, {3, 0}}}
-	if err := h.SVG(&b); err != nil {
+	if err := h.Draw().SVG(&b); err != nil {
 		t.Fatal(err)
 	}
 	if n := parse(t, b.Bytes()); n["rect"] != 1+3+5 { // ground, cells above zero, scale
@@ -112,7 +118,7 @@ func TestTicksAreRoundAndWithin(t *testing.T) {
 
 func TestPageNeedsNothingElse(t *testing.T) {
 	var b bytes.Buffer
-	if err := Page(&b, "a <title>", []string{"x < y"}, []Drawing{Lines{}, Heat{}}); err != nil {
+	if err := Page(&b, "a <title>", []string{"x < y"}, []Chart{Lines{}, Heat{}}); err != nil {
 		t.Fatal(err)
 	}
 	s := b.String()
@@ -123,5 +129,71 @@ func TestPageNeedsNothingElse(t *testing.T) {
 	}
 	if strings.Count(s, "<svg") != 2 || !strings.Contains(s, "x &lt; y") {
 		t.Error("page lacks what it should show")
+	}
+}
+
+// Labels of marks stand above the plot, and none on another: the two of the tau
+// sweep, equal ones, one at each end.
+func TestMarksDoNotOverlap(t *testing.T) {
+	l := Lines{
+		Series: []Series{{"a", []Point{{20000, 1, 1, 1}, {600000, 2, 2, 2}}}},
+		Marks:  []Mark{{55000, "break-even: 55,000"}, {60000, "twice that: 60,000"}, {286720, "14 s: 286,720"}, {20000, "here it begins"}, {600000, "here it ends"}},
+	}
+	x := newAxis(false, left, plotRight)
+	x.include(20000)
+	x.include(600000)
+	x.settle()
+	rows := l.labelRows(x)
+	for i := range rows {
+		a, _ := x.place(l.Marks[i].X)
+		at, half := l.labelAt(i, a), float64(letter*len(l.Marks[i].Text))/2
+		if at-half < left-1 || at+half > plotRight+1 {
+			t.Errorf("%q leads out of the plot", l.Marks[i].Text)
+		}
+		for k := range i {
+			b, _ := x.place(l.Marks[k].X)
+			if gap := math.Abs(at-l.labelAt(k, b)) - half - float64(letter*len(l.Marks[k].Text))/2; rows[i] == rows[k] && gap < letter {
+				t.Errorf("%q and %q are in row %d, %.0f pixels apart", l.Marks[i].Text, l.Marks[k].Text, rows[i], gap)
+			}
+		}
+	}
+	if len(l.labelRows(x)) == 0 || rows[2] != 0 {
+		t.Errorf("rows %v: what has room belongs into the first", rows)
+	}
+}
+
+// Where a series has its points, the PNG has its colour.
+func TestPNGShowsTheSeries(t *testing.T) {
+	l := Lines{Title: "t", XLabel: "x", YLabel: "y", Series: []Series{
+		{"a", []Point{{0, 0, 0, 0}, {10, 10, 10, 10}}},
+		{"b", []Point{{0, 10, 10, 10}, {10, 0, 0, 0}}},
+	}}
+	p := l.Draw()
+	var b bytes.Buffer
+	if err := p.PNG(&b); err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := img.Bounds().Size(); size.X != draw.Scale*width || size.Y != draw.Scale*tall {
+		t.Errorf("size %v", size)
+	}
+	x, y := newAxis(false, left, plotRight), newAxis(false, tall-bottom, top)
+	for _, a := range []*axis{&x, &y} {
+		a.include(0)
+		a.include(10)
+	}
+	for _, c := range []struct {
+		x, y float64
+		rgb  uint32
+	}{{0, 0, colours[0]}, {10, 10, colours[0]}, {2.5, 2.5, colours[0]}, {0, 10, colours[1]}, {2.5, 7.5, colours[1]}, {5, 9, 0xffffff}} {
+		px, _ := x.place(c.x)
+		py, _ := y.place(c.y)
+		r, g, b, _ := img.At(int(draw.Scale*px), int(draw.Scale*py)).RGBA()
+		if got := r>>8<<16 | g>>8<<8 | b>>8; got != c.rgb {
+			t.Errorf("at %v, %v: %06x, want %06x", c.x, c.y, got, c.rgb)
+		}
 	}
 }

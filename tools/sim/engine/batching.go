@@ -43,6 +43,15 @@ func (b Batching) Slower(factor float64) Batching {
 	return b
 }
 
+// Rate is how many prompt tokens/s it prefills when all its budget is prompt.
+func (b Batching) Rate() float64 {
+	return float64(b.Budget) * 1e9 / (b.Fixed + b.PerPrefill*float64(b.Budget))
+}
+
+// Fits says whether the engine could ever run the job: an empty cache would hold
+// its prompt and, see cache.admit, half its answer.
+func (b Batching) Fits(j *traffic.Job) bool { return j.Prompt+j.Output/2 <= b.Capacity }
+
 // Batched is a running engine.
 type Batched struct {
 	Batching

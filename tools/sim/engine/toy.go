@@ -14,9 +14,16 @@ type Toy struct {
 	perToken float64 // ns
 	slots    []uint64
 	limit    int
-	queue    []*traffic.Job // queue[head:] wait or are served
+	queue    []toyJob // queue[head:] wait or are served
 	head     int
 	free     Instant // when the queue is empty
+}
+
+// toyJob is a job with the time of its end: looking at it must not touch the
+// job, which in a backlog is in no cache any more.
+type toyJob struct {
+	*traffic.Job
+	end Instant
 }
 
 // NewToy returns an engine of a rate in prompt tokens/s with a number of
@@ -32,8 +39,7 @@ func (t *Toy) Submit(j *traffic.Job, now Instant) {
 		j.Cached = j.Segs[0].Tokens
 	}
 	t.free = max(t.free, now) + Instant(float64(j.Prompt-j.Cached)*t.perToken)
-	j.Work.At = t.free
-	t.queue = append(t.queue, j)
+	t.queue = append(t.queue, toyJob{j, t.free})
 }
 
 // touch makes the prefix the most recent one and says whether it was there.
@@ -64,13 +70,13 @@ func (t *Toy) Next() Instant {
 	if t.head == len(t.queue) {
 		return traffic.Never
 	}
-	return t.queue[t.head].Work.At
+	return t.queue[t.head].end
 }
 
 // Step implements Model.
 func (t *Toy) Step(now Instant, events Events) {
-	j := t.queue[t.head]
-	t.queue[t.head] = nil
+	j := t.queue[t.head].Job
+	t.queue[t.head].Job = nil
 	if t.head++; t.head == len(t.queue) {
 		t.queue, t.head = t.queue[:0], 0
 	} else if t.head > 1024 && 2*t.head > len(t.queue) {
@@ -89,7 +95,10 @@ func (t *Toy) Sample() load.Sample {
 
 // Kill implements Model.
 func (t *Toy) Kill() []*traffic.Job {
-	dead := append([]*traffic.Job(nil), t.queue[t.head:]...)
+	var dead []*traffic.Job
+	for _, q := range t.queue[t.head:] {
+		dead = append(dead, q.Job)
+	}
 	t.queue, t.head, t.slots, t.free = t.queue[:0], 0, t.slots[:0], 0
 	return dead
 }

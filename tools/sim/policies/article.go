@@ -13,10 +13,10 @@ import (
 // where all queues are empty, the article's code sends every cold prefix to the
 // first server.
 func Article(name string, tau float64, slots int) Policy {
-	return Policy{name, func(s Setup) Chooser {
+	return Policy{Name: name, New: func(s Setup) Chooser {
 		return &article{books: newBooks(s), tau: tau, slots: slots,
 			pending: make([]float64, s.Backends), caches: make([][]uint64, s.Backends)}
-	}}
+	}, Toy: true}
 }
 
 // AlwaysTau is the limit of always-sticky.

@@ -5,6 +5,7 @@ package policies
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"github.com/tautline/tautline/tools/sim/traffic"
 	"github.com/tautline/tautline/userspace/key"
@@ -53,10 +54,11 @@ type Note struct {
 // Setup is what a policy may know about the fleet.
 type Setup struct {
 	Backends    int
-	BlockTokens int     // prompt tokens per block of the keys
-	Capacity    []int64 // tokens the router's memory holds per backend
-	Rate        float64 // prefill tokens/s of one healthy backend
-	Perfect     bool    // the toy: memory is exactly the cache, no marks expire
+	BlockTokens int           // prompt tokens per block of the keys
+	Capacity    []int64       // tokens the router's memory holds per backend
+	Rate        float64       // prefill tokens/s of one healthy backend
+	TTL         time.Duration // of the router's memory; 0 = the agent's default
+	Perfect     bool          // the toy: memory is exactly the cache, no marks expire
 	Rand        *rand.Rand
 }
 
@@ -64,6 +66,7 @@ type Setup struct {
 type Policy struct {
 	Name string
 	New  func(Setup) Chooser
+	Toy  bool // it knows the seed's toy only
 }
 
 // books counts what most policies need: requests in flight per backend, and

@@ -14,7 +14,7 @@ import (
 // Own is one of the agent's policies, run by the agent's own code. change, which
 // may be nil, edits the settings after those of the scenario were set.
 func Own(name string, policy decide.Policy, change func(*decide.Params)) Policy {
-	return Policy{name, func(s Setup) Chooser { return newFleet(s, policy, change) }}
+	return Policy{Name: name, New: func(s Setup) Chooser { return newFleet(s, policy, change) }}
 }
 
 // Tau is the article's limit: 20,480 tokens/s for 14 s.
@@ -31,7 +31,7 @@ func SetTau(tokens float64) func(*decide.Params) {
 type fleet struct {
 	*decide.Fleet
 	setup   Setup
-	tickets []decide.Ticket // by Job.Index
+	tickets [][]decide.Ticket // by Job.Index, in pages
 	told    map[uint64]decide.Ticket
 }
 
@@ -46,6 +46,9 @@ func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet
 	p.EnoughBlocks = max(p.MinBlocks, int(math.Round(float64(p.EnoughBlocks)/scale)))
 	p.PrefillRate /= scale
 	ip, lp := index.Default(), load.Default()
+	if s.TTL > 0 {
+		ip.TTL = s.TTL
+	}
 	if s.Perfect {
 		p.Exploration = 0
 		ip.TTL, ip.PendingTTL = time.Duration(index.MaxTTLSeconds)*time.Second, time.Duration(index.MaxTTLSeconds)*time.Second
@@ -78,10 +81,10 @@ func (f *fleet) Route(j *traffic.Job, now Instant) int {
 	if d.Slot < 0 {
 		return -1
 	}
-	for len(f.tickets) <= j.Index {
-		f.tickets = append(f.tickets, decide.Ticket{})
+	for len(f.tickets) <= j.Index/page {
+		f.tickets = append(f.tickets, make([]decide.Ticket, page))
 	}
-	f.tickets[j.Index] = t
+	*f.ticket(j) = t
 	j.Believe = int(d.PromptTokens - d.Uncached)
 	if f.setup.Perfect { // the toy's caches take a prefix in when it is sent, and know no later use
 		t.Confirm(now)
@@ -89,24 +92,36 @@ func (f *fleet) Route(j *traffic.Job, now Instant) int {
 	return d.Slot
 }
 
+// page is how many tickets lie together. Pages are not moved when more come.
+const page = 1024
+
+// ticket is where the job's ticket is kept.
+func (f *fleet) ticket(j *traffic.Job) *decide.Ticket {
+	return &f.tickets[j.Index/page][j.Index%page]
+}
+
 // FirstToken implements Chooser.
 func (f *fleet) FirstToken(j *traffic.Job, now Instant) {
-	t := f.tickets[j.Index]
+	t := *f.ticket(j)
 	t.FirstToken(now)
-	t.Confirm(now)
+	if !f.setup.Perfect {
+		t.Confirm(now)
+	}
 }
 
 // Done implements Chooser.
 func (f *fleet) Done(j *traffic.Job, now Instant) {
-	t := f.tickets[j.Index]
-	t.Confirm(now)
+	t := *f.ticket(j)
+	if !j.Stream && !f.setup.Perfect {
+		t.Confirm(now)
+	}
 	t.Usage(0, j.Cached, j.Output) // bytes per token hold for real blocks only, so none are taught
 	t.Done(now)
 }
 
 // Failed implements Chooser: the connection died.
 func (f *fleet) Failed(j *traffic.Job, now Instant) {
-	t := f.tickets[j.Index]
+	t := *f.ticket(j)
 	f.ConnectFailed(j.Slot, now)
 	t.Withdraw(now)
 	t.Done(now)

@@ -9,7 +9,7 @@ import (
 
 // PowerOfTwo draws two backends and takes the one with fewer requests in flight.
 func PowerOfTwo() Policy {
-	return Policy{"power-of-two", func(s Setup) Chooser { return &powerOfTwo{newBooks(s)} }}
+	return Policy{Name: "power-of-two", New: func(s Setup) Chooser { return &powerOfTwo{newBooks(s)} }}
 }
 
 type powerOfTwo struct{ books }
@@ -43,7 +43,7 @@ func (p *powerOfTwo) draw(but int) int {
 // nodes, keyed by the beginning of the prompt; a backend with more than factor
 // times the mean of requests in flight is passed over.
 func BoundedHash(factor float64) Policy {
-	return Policy{"bounded-hash", func(s Setup) Chooser {
+	return Policy{Name: "bounded-hash", New: func(s Setup) Chooser {
 		c := &boundedHash{books: newBooks(s), factor: factor, blocks: max(1, 4096/s.BlockTokens)}
 		for slot := range s.Backends {
 			for v := range 160 {
@@ -102,7 +102,7 @@ func (c *boundedHash) Route(j *traffic.Job, _ Instant) int {
 // Their trees hold text; keys stand for it here. The tree is cut to limit keys
 // per backend, least recent first.
 func CacheAware(name string, threshold float64, abs int, rel float64, limit int) Policy {
-	return Policy{name, func(s Setup) Chooser {
+	return Policy{Name: name, New: func(s Setup) Chooser {
 		c := &cacheAware{books: newBooks(s), threshold: threshold, abs: abs, rel: rel}
 		for range s.Backends {
 			c.trees = append(c.trees, newTree(limit))
@@ -199,7 +199,7 @@ func (t *tree) unlink(n int32) {
 
 // Random places requests blindly; it is the floor of every comparison.
 func Random() Policy {
-	return Policy{"random", func(s Setup) Chooser { return &random{newBooks(s)} }}
+	return Policy{Name: "random", New: func(s Setup) Chooser { return &random{newBooks(s)} }}
 }
 
 type random struct{ books }

@@ -10,6 +10,7 @@ package traffic
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
@@ -30,35 +31,36 @@ type Segment struct {
 // Job is one request, from its arrival to its end. The simulator owns it and
 // uses it again for a later request; nobody keeps it after Done.
 type Job struct {
+	// What the end of a request reads comes first and lies together: in a long
+	// backlog it comes from memory.
 	Index   int // dense number among the jobs alive; used again
-	Class   int // kind of request in mixed traffic, for the source's own use
-	Session int // conversation in the source, -1 = none
+	Arrive  Instant
+	First   Instant // first token; Never until then
+	Agent   int     // the routing agent that took it
+	Slot    int     // the backend it was sent to
+	Prompt  int     // tokens, sum of Segs
+	Cached  int     // prompt tokens that the engine found in its cache
+	Believe int     // prompt tokens that the router expected there
+	Output  int     // tokens of the answer, at least 1
+	Class   int     // kind of request in mixed traffic, for the source's own use
+	Session int     // conversation in the source, -1 = none
+	Stream  bool    // false: the router cannot see the first token
+	Seen    bool    // its first token was counted; a second try is not
+
+	Retries int // how often a backend died under it
 	Model   string
 	Segs    []Segment
-	Prompt  int    // tokens, sum of Segs
-	Output  int    // tokens of the answer, at least 1
 	Answer  uint64 // ID of the prompt followed by its answer; 0 = nobody continues it
-	Stream  bool   // false: the router cannot see the first token
 	Max     int    // max_tokens of the request; 0 = not given
 
 	Keys  []key.Key // what the router sees
 	Bytes int       // canonical bytes of the prompt
 
-	Arrive  Instant
-	First   Instant // first token; Never until then
-	Agent   int     // the routing agent that took it
-	Slot    int     // the backend it was sent to
-	Cached  int     // prompt tokens that the engine found in its cache
-	Believe int     // prompt tokens that the router expected there
-	Retries int     // how often a backend died under it
-	Seen    bool    // its first token was counted; a second try is not
-
 	// The engine's own state of this job.
 	Work struct {
-		Left   int     // prompt tokens still to be prefilled
-		Finish int64   // decode step at which the answer ends
-		Node   int32   // what it pins in the prefix cache
-		At     Instant // when its service ends (toy)
+		Left   int   // prompt tokens still to be prefilled
+		Finish int64 // decode step at which the answer ends
+		Node   int32 // what it pins in the prefix cache
 	}
 }
 
@@ -110,6 +112,7 @@ func (j *Job) SetKeys(blockTokens int) {
 	if len(j.Segs) == 0 {
 		return
 	}
+	j.Keys = slices.Grow(j.Keys, min(j.Prompt/blockTokens, key.MaxKeys))
 	end, stride := 0, blockTokens
 	seg, segEnd := 0, j.Segs[0].Tokens
 	for n := 0; n < key.MaxKeys; n++ {

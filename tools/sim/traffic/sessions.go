@@ -49,17 +49,19 @@ type arrival struct {
 func NewSessions(users int, ramp time.Duration, until Instant, seed uint64, script Script) *Sessions {
 	s := &Sessions{script: script, seed: seed, until: until, users: make([]user, users)}
 	for u := range s.users {
-		s.begin(u)
+		s.begin(u, uint64(u))
 		at := Instant(float64(ramp) * (float64(u) + 0.5) / float64(users))
 		s.schedule(at+s.users[u].turns[0].Think, u)
 	}
 	return s
 }
 
-func (s *Sessions) begin(u int) {
+// begin gives the user at u its next conversation. who and the number of the
+// conversation say which.
+func (s *Sessions) begin(u int, who uint64) {
 	w := &s.users[u]
-	w.id = Mix(Mix(s.seed, uint64(u)), uint64(w.number))
-	rnd := rand.New(rand.NewPCG(s.seed^uint64(u)<<32, uint64(w.number)))
+	w.id = Mix(Mix(s.seed, who), uint64(w.number))
+	rnd := rand.New(rand.NewPCG(s.seed^who<<32, uint64(w.number)))
 	w.history, w.turns = s.script(w.id, rnd, w.history[:0], w.turns[:0])
 	w.number++
 	w.turn = 0
@@ -93,7 +95,7 @@ func (s *Sessions) Pop(j *Job) {
 func (s *Sessions) Done(j *Job, now Instant) {
 	w := &s.users[j.Session]
 	if w.turn++; w.turn >= len(w.turns) {
-		s.begin(j.Session)
+		s.begin(j.Session, uint64(j.Session))
 	}
 	s.schedule(now+w.turns[w.turn].Think, j.Session)
 }

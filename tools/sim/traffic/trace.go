@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -87,10 +88,14 @@ func eachLine(r io.Reader, do func([]byte) error) error {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, maxLine)
 	for n := 1; s.Scan(); n++ {
-		if len(s.Bytes()) == 0 {
+		line := s.Bytes()
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff")) // editors on Windows begin a file so
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		if err := do(s.Bytes()); err != nil {
+		if err := do(line); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}

@@ -41,6 +41,14 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
+// Files from Windows: a byte order mark, CR LF, empty lines with blanks.
+func TestReadTraceFromWindows(t *testing.T) {
+	tr, err := ReadTrace(strings.NewReader("\ufeff{\"time\":0,\"input\":5}\r\n\r\n \t\r\n{\"time\":1,\"input\":5}\r\n"))
+	if err != nil || tr.Len() != 2 {
+		t.Errorf("%v, %v", tr, err)
+	}
+}
+
 func TestReadTraceNamesTheLine(t *testing.T) {
 	for _, bad := range []string{
 		"", "\n\n", "{", `{"time":-1,"input":1}`, `{"time":1,"input":0}`, `{"time":1,"input":5,"output":-1}`,

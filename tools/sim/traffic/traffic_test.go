@@ -154,6 +154,89 @@ func TestTurnsContinue(t *testing.T) {
 	}
 }
 
+// Conversations of an open loop begin when they begin, and say what they say,
+// whatever the time that answers take.
+func TestConversationsAreAnOpenLoop(t *testing.T) {
+	said := func(answer time.Duration) (begins []Instant, words map[string]bool) {
+		c := NewConversations(Constant(0.5), 400*time.Second, 5, CodeGeneration)
+		words = map[string]bool{}
+		type busy struct {
+			job Job
+			end Instant
+		}
+		var answers []busy
+		for {
+			first := -1
+			for i := range answers {
+				if first < 0 || answers[i].end < answers[first].end {
+					first = i
+				}
+			}
+			next := c.Next()
+			if first >= 0 && answers[first].end <= next {
+				b := answers[first]
+				answers = slices.Delete(answers, first, first+1)
+				c.Done(&b.job, b.end)
+				continue
+			}
+			if next == Never {
+				return begins, words
+			}
+			j := Job{}
+			j.Reset()
+			c.Pop(&j)
+			words[fmt.Sprint(j.Segs, j.Output)] = true
+			if len(j.Segs) == 2 { // system prompt and first question
+				begins = append(begins, next)
+			}
+			answers = append(answers, busy{j, next + answer})
+		}
+	}
+	fast, manyWords := said(time.Second)
+	slow, words := said(40 * time.Second)
+	if len(fast) < 150 || len(fast) > 250 || !slices.Equal(fast, slow) {
+		t.Errorf("%d conversations with fast answers, %d with slow ones", len(fast), len(slow))
+	}
+	if len(words) >= len(manyWords) {
+		t.Errorf("%d turns with slow answers, %d with fast ones", len(words), len(manyWords))
+	}
+	for w := range words {
+		if !manyWords[w] {
+			t.Fatal("slow answers make a conversation say something else")
+		}
+	}
+}
+
+// A closed loop over a corpus asks the same questions as the open one.
+func TestScriptAsksTheCorpus(t *testing.T) {
+	questions := func(s Source) map[string]int {
+		out := map[string]int{}
+		j := &Job{}
+		for range 3000 {
+			j.Reset()
+			now := s.Next()
+			s.Pop(j)
+			out[fmt.Sprint(j.Segs)]++
+			if j.Output != 1000 || j.Prompt != 7200 {
+				t.Fatalf("prompt %d, output %d", j.Prompt, j.Output)
+			}
+			s.Done(j, now+time.Second)
+		}
+		return out
+	}
+	open := questions(NewPoisson(Constant(10), Never, 1, B2B().Draw(1)))
+	closed := questions(NewSessions(20, time.Second, Never, 1, B2B().Script(1)))
+	if len(open) < 650 || len(closed) < 650 { // of 750
+		t.Errorf("%d questions in the open loop, %d in the closed one", len(open), len(closed))
+	}
+	for q := range closed {
+		if _, there := open[q]; there {
+			return
+		}
+	}
+	t.Error("they share no question")
+}
+
 func TestMergedKeepsOrderAndReturnsToItsPart(t *testing.T) {
 	m := &Merged{Parts: []Source{
 		NewPoisson(Constant(5), 100*time.Second, 1, Unique(10, 1)),

@@ -39,6 +39,16 @@ func (p Prefixes) Draw(corpus uint64) Draw {
 	}
 }
 
+// Script returns the draw as a conversation of one question, for a closed loop.
+func (p Prefixes) Script(corpus uint64) Script {
+	draw := p.Draw(corpus)
+	return func(id uint64, rnd *rand.Rand, opening []Segment, turns []Turn) ([]Segment, []Turn) {
+		var j Job
+		draw(&j, int(id>>2), rnd)
+		return append(opening, j.Segs...), append(turns, Turn{Output: j.Output})
+	}
+}
+
 // Flat is a length that is the same for all.
 func Flat(tokens int) func(int) int { return func(int) int { return tokens } }
 

@@ -11,6 +11,7 @@ FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /tautline /tautline
 COPY LICENSE LICENSE.bpf /
+COPY LICENSES /LICENSES/
 EXPOSE 8080 9901
 ENTRYPOINT ["/tautline"]
 CMD ["agent"]

@@ -45,6 +45,10 @@ test-llm-d-sim: $(CACHE)/llm-d-inference-sim-$(LLMD_SIM) ## the SDKs through the
 test-vllm: ## the agent before real vLLM; VLLM=path of a vllm binary
 	VLLM='$(VLLM)' go test -count=1 -v -timeout 60m -run '^TestVLLM' ./test/e2e
 
+.PHONY: test-uvicorn
+test-uvicorn: ## the splice before uvicorn with uvloop, httptools and h11 (root); UVICORN_PYTHON=path of an interpreter that has them
+	UVICORN_PYTHON='$(UVICORN_PYTHON)' go test -count=1 -v -timeout 20m -run '^TestUvicorn$$' ./userspace/splice
+
 .PHONY: test-kernels
 test-kernels: ## the tests of the kernel side on Debian's 6.1 and 6.12, emulated; KERNELS="6.1 ..." for others
 	test/kernels/run.sh $(KERNELS)
@@ -71,7 +75,7 @@ bench: ## the Go benchmarks of the packages and tools
 soak: build ## 20,000 watermarked streams through the splice and through the agent, 5,000 open ones, wake-ups (root; minutes)
 	go test -count=1 -timeout 60m -run Watermarks ./userspace/splice -args -streams 20000 -clients 200
 	TAUTLINE=$(CURDIR)/$(BIN) go test -count=1 -timeout 60m -v ./test/integration -args \
-	  -streams 20000 -clients 100 -restarts 4 -open 5000 -answers 10 -rate 50
+	  -streams 20000 -clients 100 -restarts 4 -think 500ms -abort 100ms -open 5000 -answers 10 -rate 50
 
 .PHONY: study
 study: build ## the routing policies over all simulated workloads, 8 seeds (an hour or more)

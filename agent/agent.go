@@ -63,6 +63,7 @@ type Agent struct {
 	cfg     *config.Config
 	members map[string]member // by site/name
 	slots   map[int]shown     // by slot
+	numbers uint32            // given to backends so far
 	tagger  *pin.Tagger
 }
 
@@ -72,8 +73,13 @@ type member struct {
 	cfg  config.Backend
 }
 
-// shown is how a backend appears in metrics, status and kernel.
-type shown struct{ label, url string }
+// shown is how a backend appears in metrics, status and kernel. Its number there
+// is never given again, unlike its slot: what the kernel still carries on
+// connections of a removed backend is then nobody's, instead of its successor's.
+type shown struct {
+	label, url string
+	number     uint32
+}
 
 // New opens an agent: listeners, backends, polls. Nothing is accepted until Run,
 // which must follow, or Close.

@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tautline/tautline/agent/config"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/tools/modelserver"
 )
 
@@ -110,16 +111,6 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(raw)
 }
 
-// eventually waits for a condition that a poll or another process brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came to be that %s", what)
-		}
-	}
-}
-
 const chat = `{"model":"stand-in","max_tokens":4,"messages":[{"role":"system","content":"%s"},{"role":"user","content":"hi"}]}`
 
 func TestMetricsAreNamedWellAndCountRequests(t *testing.T) {
@@ -130,7 +121,7 @@ func TestMetricsAreNamedWellAndCountRequests(t *testing.T) {
 			t.Fatalf("%d: %s", code, text)
 		}
 	}
-	problems, err := testutil.GatherAndLint(a.registry)
+	problems, err := promtest.GatherAndLint(a.registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +173,7 @@ func TestStatusAndExplain(t *testing.T) {
 		t.Errorf("before: %+v", before)
 	}
 	post(t, "http://"+a.Addr()+"/v1/chat/completions", body)
-	eventually(t, "a backend holds the prompt", func() bool {
+	testutil.Eventually(t, "a backend holds the prompt", func() bool {
 		e := explain()
 		for _, c := range e.Candidates {
 			if c.Run == len(e.Keys) && c.Sticky {
@@ -229,7 +220,7 @@ func TestADeadBackendIsNotReadyWithoutARequest(t *testing.T) {
 	e := engine(t, nil)
 	a, _ := start(t, settings(t, nil, e.URL()))
 	e.Close()
-	eventually(t, "a dead backend is not admitted", func() bool {
+	testutil.Eventually(t, "a dead backend is not admitted", func() bool {
 		code, _ := get(t, "http://"+a.AdminAddr()+"/readyz")
 		return code == 503
 	})

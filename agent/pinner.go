@@ -32,6 +32,7 @@ type pinState struct {
 	tagger *pin.Tagger
 	roster *pin.Roster
 	stamps map[string]string // by label of this site's backends
+	labels map[int]string    // by slot
 }
 
 // loadTagger reads the tag keys of a configuration: the first signs, both count.
@@ -65,12 +66,14 @@ func distinct(cfg *config.Config) error {
 
 // set takes keys and backends into use.
 func (p *pinner) set(site string, t *pin.Tagger, members map[string]member, label func(decide.Spec) string) error {
-	s := &pinState{site: site, tagger: t, stamps: map[string]string{}}
+	s := &pinState{site: site, tagger: t, stamps: map[string]string{}, labels: map[int]string{}}
 	var all []pin.Backend
 	for _, m := range members {
 		all = append(all, pin.Backend{ID: m.slot, Site: m.cfg.Site, Name: m.cfg.Name})
+		name := label(decide.Spec{Site: m.cfg.Site, Name: m.cfg.Name})
+		s.labels[m.slot] = name
 		if m.cfg.Site == site {
-			s.stamps[label(decide.Spec{Site: site, Name: m.cfg.Name})] = t.Stamp(pin.ClusterMark(m.cfg.Name))
+			s.stamps[name] = t.Stamp(pin.ClusterMark(m.cfg.Name))
 		}
 	}
 	// Gateways of one site are tried in the order of their names.
@@ -108,7 +111,7 @@ func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 		}
 		return free
 	case pin.Local:
-		a := proxy.PinAnswer{Slot: d.ID}
+		a := proxy.PinAnswer{Slot: d.ID, Backend: s.labels[d.ID]}
 		if path.Named() {
 			a.Path = path.Strip(s.site)
 		}
@@ -118,7 +121,7 @@ func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 		}
 		return a
 	case pin.Foreign:
-		return proxy.PinAnswer{Slot: d.ID}
+		return proxy.PinAnswer{Slot: d.ID, Backend: s.labels[d.ID]}
 	case pin.NotAdmitting:
 		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinUnavailable}
 	case pin.ChosenTag:
@@ -128,12 +131,22 @@ func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 	}
 }
 
+// stamp returns what ids of a backend are marked with. A backend that was removed
+// while it worked gets its mark, too: the ids are good again when it comes back.
+// local is false for another site's gateway, whose label names the site.
+func (s *pinState) stamp(backend string) (stamp string, local bool) {
+	if stamp, local = s.stamps[backend]; !local && !strings.Contains(backend, "/") {
+		return s.tagger.Stamp(pin.ClusterMark(backend)), true
+	}
+	return stamp, local
+}
+
 // Response implements proxy.Pinner. Another site's gateway has tagged its own.
 // An answer that came compressed, though Accept-Encoding was dropped, would hand
 // out ids that find no way back: it is refused. Errors hold ids in their text
 // only, and pass.
 func (p *pinner) Response(backend string, _ proxy.PinRequest, status int, h http.Header) (proxy.Rewriter, proxy.Refusal) {
-	stamp, local := p.state.Load().stamps[backend]
+	stamp, local := p.state.Load().stamp(backend)
 	if !local || status == http.StatusNoContent || status == http.StatusNotModified {
 		return nil, proxy.RefusalNone
 	}

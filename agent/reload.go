@@ -125,7 +125,9 @@ func (a *Agent) addBackend(b config.Backend) error {
 	spec := decide.Spec{Site: b.Site, Name: b.Name, Models: b.Models}
 	label := a.label(spec)
 	slot := a.fleet.Add(spec)
-	if err := a.proxy.AddBackend(slot, proxy.Backend{Name: label, URL: b.URL}); err != nil {
+	number := a.numbers
+	a.numbers++
+	if err := a.proxy.AddBackend(slot, proxy.Backend{Name: label, URL: b.URL, Site: b.Site, Number: number}); err != nil {
 		a.fleet.Remove(slot)
 		return err
 	}
@@ -134,8 +136,9 @@ func (a *Agent) addBackend(b config.Backend) error {
 		a.fleet.Remove(slot)
 		return err
 	}
+	a.recorder.Add(label)
 	a.members[b.Site+"/"+b.Name] = member{slot, b}
-	a.slots[slot] = shown{label, b.URL}
+	a.slots[slot] = shown{label, b.URL, number}
 	a.log.Info("backend added", "backend", label, "url", b.URL)
 	return nil
 }
@@ -146,7 +149,7 @@ func (a *Agent) removeBackend(id string, m member) {
 	a.proxy.RemoveBackend(m.slot)
 	a.recorder.Forget(a.slots[m.slot].label)
 	if set := a.kernel.maps(); set != nil {
-		if err := set.DeleteBackend(uint32(m.slot)); err != nil {
+		if err := set.DeleteBackend(a.slots[m.slot].number); err != nil {
 			a.log.Warn("row of a removed backend stays in the kernel", "backend", id, "err", err)
 		}
 	}

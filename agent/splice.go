@@ -65,7 +65,6 @@ func (k kernelSide) warn(log *slog.Logger) {
 func spliceParams(cfg *config.Config) (splice.Params, error) {
 	p := splice.Default()
 	p.Credit = cfg.Splice.CreditBytes
-	p.ConnectTimeout = cfg.Timeouts.Connect
 	if err := p.Validate(); err != nil {
 		return p, fmt.Errorf("splice: %w", err)
 	}
@@ -121,8 +120,8 @@ func (a *Agent) publish(ctx context.Context) {
 	var states []decide.BackendState
 	failing := false
 	for {
-		states = a.fleet.Snapshot(a.now(), states)
-		err := a.putTable(set, states)
+		var err error
+		states, err = a.putTable(set, states)
 		if err != nil && !failing {
 			a.log.Warn("routing table in the kernel is stale", "err", err)
 		}
@@ -135,13 +134,14 @@ func (a *Agent) publish(ctx context.Context) {
 	}
 }
 
-// putTable writes the rows of backends that are still there. It holds the lock,
-// so that no row of a removed backend comes back.
-func (a *Agent) putTable(set *maps.Set, states []decide.BackendState) error {
+// putTable writes the rows of backends that are still there; states is reused. It
+// holds the lock, so that no row of a removed backend comes back.
+func (a *Agent) putTable(set *maps.Set, states []decide.BackendState) ([]decide.BackendState, error) {
 	var errs []error
 	tau := a.fleet.Tau()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	states = a.fleet.Snapshot(a.now(), states)
 	for i := range states {
 		b := &states[i]
 		s, ok := a.slots[b.Slot]
@@ -155,9 +155,9 @@ func (a *Agent) putTable(set *maps.Set, states []decide.BackendState) error {
 		for _, n := range b.Picks {
 			row.Picks += n
 		}
-		errs = append(errs, set.PutBackend(uint32(b.Slot), row))
+		errs = append(errs, set.PutBackend(s.number, row))
 	}
-	return errors.Join(errs...)
+	return states, errors.Join(errs...)
 }
 
 // spliceStatus is the splice for /v1/status.
@@ -191,8 +191,8 @@ func (a *Agent) SpliceCounts(f func(result, reason string, n uint64)) {
 func (a *Agent) SpliceBackends(f func(label string, id uint32)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for slot, s := range a.slots {
-		f(s.label, uint32(slot))
+	for _, s := range a.slots {
+		f(s.label, s.number)
 	}
 }
 

@@ -17,11 +17,12 @@ func (a *Agent) label(s decide.Spec) string {
 	return s.Site + "/" + s.Name
 }
 
-// address is a backend's URL.
-func (a *Agent) address(slot int) string {
+// shown is how a backend appears; false when it has just been removed.
+func (a *Agent) shown(slot int) (shown, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.slots[slot].url
+	s, ok := a.slots[slot]
+	return s, ok
 }
 
 // pollStatus is the poller's state, by label.
@@ -55,8 +56,12 @@ func (a *Agent) Status() telemetry.Status {
 	}
 	set := a.kernel.maps()
 	for _, b := range a.fleet.Snapshot(a.now(), nil) {
+		as, ok := a.shown(b.Slot)
+		if !ok {
+			continue
+		}
 		row := telemetry.BackendStatus{
-			Site: b.Spec.Site, Name: b.Spec.Name, URL: a.address(b.Slot), Models: b.Spec.Models,
+			Site: b.Spec.Site, Name: b.Spec.Name, URL: as.url, Models: b.Spec.Models,
 			Admitted: b.Admitted, Measured: b.Measured, Queue: b.Queue, Waiting: b.Waiting, Running: b.Running,
 			KVUse: b.KVUse, Inflight: b.InFlight, UncachedTokens: b.Uncached,
 			IndexEntries: b.IndexEntries, IndexCapacity: b.IndexCapacity,
@@ -66,7 +71,12 @@ func (a *Agent) Status() telemetry.Status {
 			TTFT:       a.recorder.TTFT(a.label(b.Spec)),
 			Engine:     polls[b.Slot].Engine,
 			PollErrors: polls[b.Slot].Failures,
-			PollError:  polls[b.Slot].Last,
+		}
+		if p := polls[b.Slot]; p.Last != "" {
+			row.LastPollError = &telemetry.PollError{Error: p.Last, At: p.LastAt}
+			if p.Failing > 0 {
+				row.PollError = p.Last
+			}
 		}
 		if !b.Admitted {
 			row.Why = b.Refusal.String()
@@ -77,7 +87,7 @@ func (a *Agent) Status() telemetry.Status {
 			}
 		}
 		if set != nil {
-			if l, ok, err := set.Latency(uint32(b.Slot)); err == nil && ok {
+			if l, ok, err := set.Latency(as.number); err == nil && ok {
 				row.SplicedBytes, row.SplicedChunks, row.ChunkGap = l.Bytes, l.Chunks, telemetry.GapQuantiles(&l)
 				s.Splice.Bytes += l.Bytes
 				s.Splice.Chunks += l.Chunks

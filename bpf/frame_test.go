@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // Results of frame.h, in the order of its enum.
@@ -45,26 +47,7 @@ func newWalker(t testing.TB) *walker {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	cmd := exec.Command(bin)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("frame.h: %v\n%s", err, stderr.String())
-		}
-	})
+	in, out := testutil.Start(t, exec.Command(bin))
 	return &walker{in: in, out: out}
 }
 

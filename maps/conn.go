@@ -41,7 +41,7 @@ func (s *Set) Announce(fd uintptr, backend uint32) error {
 	if s.m.Announced == nil {
 		return errors.New("announce: map not open")
 	}
-	if err := s.m.Announced.Put(int32(fd), bpf.Announcement{Backend: backend}); err != nil {
+	if err := s.m.Announced.Put(int32(fd), &bpf.Announcement{Backend: backend}); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
 	return nil
@@ -50,7 +50,7 @@ func (s *Set) Announce(fd uintptr, backend uint32) error {
 // Flow returns the state of a connection; false when there is none.
 func (s *Set) Flow(key bpf.ConnKey) (bpf.Flow, bool, error) {
 	var f bpf.Flow
-	err := s.m.Flows.Lookup(key, &f)
+	err := s.m.Flows.Lookup(&key, &f)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return bpf.Flow{}, false, nil
 	}
@@ -66,7 +66,7 @@ func (s *Set) Flow(key bpf.ConnKey) (bpf.Flow, bool, error) {
 func (s *Set) Forget(key bpf.ConnKey) (bpf.Flow, bool, error) {
 	err1 := s.Disarm(key)
 	var f bpf.Flow
-	err := s.m.Flows.LookupAndDelete(key, &f)
+	err := s.m.Flows.LookupAndDelete(&key, &f)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return bpf.Flow{}, false, err1
 	}
@@ -79,7 +79,7 @@ func (s *Set) Forget(key bpf.ConnKey) (bpf.Flow, bool, error) {
 // Arm offers the kernel to splice from the arm's position on, instead of any
 // offer before it.
 func (s *Set) Arm(key bpf.ConnKey, a bpf.Arm) error {
-	if err := s.m.Arms.Put(key, a); err != nil {
+	if err := s.m.Arms.Put(&key, &a); err != nil {
 		return fmt.Errorf("arm: %w", err)
 	}
 	return nil
@@ -87,7 +87,7 @@ func (s *Set) Arm(key bpf.ConnKey, a bpf.Arm) error {
 
 // Disarm withdraws an offer that was not taken. None there is no error.
 func (s *Set) Disarm(key bpf.ConnKey) error {
-	if err := s.m.Arms.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := s.m.Arms.Delete(&key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("disarm: %w", err)
 	}
 	return nil
@@ -117,14 +117,6 @@ func (s *Set) AddClient(cookie uint64, fd uintptr) error {
 	}
 	if err := s.m.ClientSocks.Put(cookie, uint64(fd)); err != nil {
 		return fmt.Errorf("add client socket: %w", err)
-	}
-	return nil
-}
-
-// RemoveClient takes a client's socket out again. None there is no error.
-func (s *Set) RemoveClient(cookie uint64) error {
-	if err := s.m.ClientSocks.Delete(cookie); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove client socket: %w", err)
 	}
 	return nil
 }

@@ -184,6 +184,12 @@ func (s *sheet) table(w io.Writer) error {
 			if i > 0 {
 				b.WriteByte('\t')
 			}
+			switch cell {
+			case true:
+				cell = "yes"
+			case false:
+				cell = "no"
+			}
 			fmt.Fprint(&b, cell)
 		}
 		b.WriteByte('\n')

@@ -28,6 +28,24 @@ func (s *Set) Counters() ([bpf.ReasonCount]bpf.Counter, error) {
 	return all, nil
 }
 
+// Uncounted runs f and then puts the counters back to where they were. Nobody else
+// may count meanwhile: it is for the time before an agent serves.
+func (s *Set) Uncounted(f func()) error {
+	var before [bpf.ReasonCount][]bpf.Counter // by CPU
+	for r := range bpf.ReasonCount {
+		if err := s.m.Counters.Lookup(r, &before[r]); err != nil {
+			return fmt.Errorf("read counter %s: %w", r, err)
+		}
+	}
+	f()
+	for r := range bpf.ReasonCount {
+		if err := s.m.Counters.Put(r, before[r]); err != nil {
+			return fmt.Errorf("write counter %s: %w", r, err)
+		}
+	}
+	return nil
+}
+
 // Latency is what the kernel delivered for a backend, and the gaps between.
 type Latency struct {
 	Chunks uint64 // messages redirected

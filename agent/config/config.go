@@ -67,6 +67,7 @@ type Routing struct {
 	PeakPrefillTokensPerSecond float64       `mapstructure:"peak_prefill_tokens_per_second"`
 	TTFTTolerance              time.Duration `mapstructure:"ttft_tolerance"`
 	TauCompare                 string        `mapstructure:"tau_compare"`
+	Retry503                   int           `mapstructure:"retry_503"`
 }
 
 // Priced holds the constants of the policy of that name.

@@ -105,6 +105,7 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"policy":             {"routing: {policy: best}", "routing.policy"},
 		"load":               {"routing: {load: cpu}", "routing.load"},
 		"tau compare":        {"routing: {tau_compare: x}", "routing.tau_compare"},
+		"retry 503":          {"routing: {retry_503: 9}", "routing.retry_503"},
 		"threshold":          {"prefix_affinity: {threshold: 1.5}", "prefix_affinity.threshold must be in (0, 1], got 1.5"},
 		"exploration":        {"prefix_affinity: {exploration: -1}", "prefix_affinity.exploration"},
 		"ttl too long":       {"prefix_affinity: {ttl_secs: 99999999999}", "prefix_affinity.ttl_secs"},

@@ -69,6 +69,7 @@ func (c *Config) Proxy() proxy.Params {
 	p.MaxBodyBytes = c.MaxBodyBytes
 	p.BodyMemory = c.BodyMemory
 	p.AllowedPaths = c.AllowedPaths
+	p.Retry503 = c.Routing.Retry503
 	p.DebugHeaders = c.DebugHeaders
 	p.Timeouts = proxy.Timeouts{
 		Connect:      c.Timeouts.Connect,

@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/test/testutil"
 )
 
 func needRoot(t *testing.T) {
@@ -25,21 +25,10 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// pinPath mounts a bpf file system and returns a path in it.
+// pinPath returns a path on a bpf file system of the test's own.
 func pinPath(t *testing.T) string {
 	t.Helper()
-	needRoot(t)
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatalf("mount bpffs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Errorf("a pin or file is still open: %v", err)
-			_ = unix.Unmount(dir, unix.MNT_DETACH)
-		}
-	})
-	return filepath.Join(dir, "tautline")
+	return filepath.Join(testutil.BPFFS(t), "tautline")
 }
 
 func open(t *testing.T, pins string) *datapath.Datapath {
@@ -200,7 +189,7 @@ func TestIncompatiblePins(t *testing.T) {
 			if after := list(t, dir); after != before {
 				t.Errorf("pins were %s, are %s", before, after)
 			}
-			if err := datapath.RemovePins(pins); err != nil {
+			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 			if err := open(t, pins).Close(); err != nil {

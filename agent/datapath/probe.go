@@ -157,27 +157,3 @@ func Advice(err error) string {
 	}
 	return ""
 }
-
-// RemovePins deletes this version's pins and their directory, for an operator that
-// has stopped every agent: Open and Close never delete pins. It returns ErrLocked,
-// wrapped, while an agent uses them. No pins is no error.
-func RemovePins(pinPath string) error {
-	lock, err := os.Open(pinPath)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("open pin path: %w", err)
-	}
-	defer func() { _ = lock.Close() }() // the lock goes either way
-	if err := flock(lock, pinPath); err != nil {
-		return err
-	}
-	if err := onBPFFS(pinPath); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(maps.Dir(pinPath)); err != nil {
-		return fmt.Errorf("remove pins: %w", err)
-	}
-	return nil
-}

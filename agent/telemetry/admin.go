@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,9 +81,19 @@ func adminHandler(o AdminOptions) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, o.Source.Status()) })
 	mux.HandleFunc("POST /v1/explain", func(w http.ResponseWriter, r *http.Request) {
+		refuse := func(code int, why string) { writeJSON(w, code, map[string]string{"error": why}) }
+		if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+			refuse(http.StatusUnsupportedMediaType, "the body must come without Content-Encoding, not in "+strconv.Quote(e))
+			return
+		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, o.MaxBodyBytes))
-		if err != nil {
-			writeJSON(w, http.StatusRequestEntityTooLarge, map[string]string{"error": err.Error()})
+		var long *http.MaxBytesError
+		switch {
+		case errors.As(err, &long):
+			refuse(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than max_body_bytes, %d", long.Limit))
+			return
+		case err != nil: // broken framing; a client that has left does not read this
+			refuse(http.StatusBadRequest, "the body could not be read: "+err.Error())
 			return
 		}
 		path := r.URL.Query().Get("path")

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,8 +18,16 @@ var ttftBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2
 // routeBuckets are for the agent's own work between a request read and written.
 var routeBuckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .1, 1}
 
+// removed is the label of what ends on a backend that has left: no backend can
+// have this name, and no request goes uncounted.
+const removed = "(removed)"
+
 // Recorder counts what the data path reports. It implements proxy.Recorder.
+// Only backends between Add and Forget have series of their own.
 type Recorder struct {
+	mu   sync.RWMutex // held while a series is looked up, so that Forget is final
+	live map[string]bool
+
 	requests *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	retries  *prometheus.CounterVec
@@ -32,14 +41,15 @@ var _ proxy.Recorder = (*Recorder)(nil)
 // NewRecorder returns a Recorder registered with reg.
 func NewRecorder(reg prometheus.Registerer) *Recorder {
 	r := &Recorder{
+		live: map[string]bool{"": true},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tautline_requests_total", Help: "Requests ended, by the backend that answered (empty: none) and the status sent; 499 when the client left before one was.",
+			Name: "tautline_requests_total", Help: "Requests ended, by the backend that answered (empty: none; (removed): one that a reload took away meanwhile) and the status sent; 499 when the client left before one was.",
 		}, []string{"backend", "code"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tautline_refusals_total", Help: "Requests that the agent answered itself, by reason.",
 		}, []string{"reason"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tautline_retries_total", Help: "Requests sent a second time because nothing had reached the first backend, by reason.",
+			Name: "tautline_retries_total", Help: "Requests sent again because nothing had reached the backend, or because it refused with 503, by reason.",
 		}, []string{"reason"}),
 		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tautline_aborts_total", Help: "Requests broken off, by the side that did.",
@@ -76,10 +86,18 @@ const clientClosed = 499
 // Decided does nothing: the fleet counts its decisions itself.
 func (r *Recorder) Decided(decide.Decision) {}
 
-// FirstToken observes the time to the first token.
+// FirstToken observes the time to the first token; a removed backend's is not
+// worth a series.
 func (r *Recorder) FirstToken(backend string, ttft time.Duration) {
-	r.ttft.WithLabelValues(backend).Observe(ttft.Seconds())
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.live[backend] {
+		r.ttft.WithLabelValues(backend).Observe(ttft.Seconds())
+	}
 }
+
+// Retried counts a request that is sent again.
+func (r *Recorder) Retried(why proxy.Retry) { r.retries.WithLabelValues(why.String()).Inc() }
 
 // Finished counts a request's end.
 func (r *Recorder) Finished(s proxy.Summary) {
@@ -87,12 +105,9 @@ func (r *Recorder) Finished(s proxy.Summary) {
 	if code == 0 {
 		code = clientClosed
 	}
-	r.requests.WithLabelValues(s.Backend, strconv.Itoa(code)).Inc()
+	r.ended(s.Backend, strconv.Itoa(code))
 	if s.Refusal != proxy.RefusalNone {
 		r.refusals.WithLabelValues(s.Refusal.String()).Inc()
-	}
-	if s.Retry != proxy.RetryNone {
-		r.retries.WithLabelValues(s.Retry.String()).Inc()
 	}
 	if s.Abort != proxy.AbortNone {
 		r.aborts.WithLabelValues(s.Abort.String()).Inc()
@@ -102,8 +117,29 @@ func (r *Recorder) Finished(s proxy.Summary) {
 	}
 }
 
-// Forget drops the series of a backend that left.
+// ended counts a request, under its backend if that is still there.
+func (r *Recorder) ended(backend, code string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.live[backend] {
+		backend = removed
+	}
+	r.requests.WithLabelValues(backend, code).Inc()
+}
+
+// Add gives a backend series of its own, until Forget.
+func (r *Recorder) Add(backend string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.live[backend] = true
+}
+
+// Forget drops the series of a backend that left. Requests that still run there
+// bring none of them back.
 func (r *Recorder) Forget(backend string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, backend)
 	l := prometheus.Labels{"backend": backend}
 	r.requests.DeletePartialMatch(l)
 	r.ttft.DeletePartialMatch(l)
@@ -111,5 +147,10 @@ func (r *Recorder) Forget(backend string) {
 
 // TTFT returns the quantiles of a backend's time to first token, or nil.
 func (r *Recorder) TTFT(backend string) *Quantiles {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.live[backend] {
+		return nil
+	}
 	return quantiles(r.ttft.WithLabelValues(backend))
 }

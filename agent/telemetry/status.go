@@ -2,6 +2,8 @@
 // and the admin listener that serves them.
 package telemetry
 
+import "time"
+
 // Status is the document of /v1/status. Names are promises to its readers.
 type Status struct {
 	Version       string  `json:"version"`
@@ -53,13 +55,22 @@ type BackendStatus struct {
 	CachedTokens   int64             `json:"reported_cached_tokens"` // as the engine said
 	UsageTokens    int64             `json:"reported_prompt_tokens"`
 	Engine         string            `json:"engine,omitempty"`     // configured, or found out by polling
-	PollError      string            `json:"poll_error,omitempty"` // the last one
-	Picks          map[string]uint64 `json:"picks"`                // by outcome
+	PollError      string            `json:"poll_error,omitempty"` // of the last poll; gone when one works
+	LastPollError  *PollError        `json:"last_poll_error,omitempty"`
+	Picks          map[string]uint64 `json:"picks"` // by outcome
 	TTFT           *Quantiles        `json:"ttft_seconds,omitempty"`
 	ChunkGap       *Quantiles        `json:"chunk_gap_seconds,omitempty"`
 	SplicedBytes   uint64            `json:"spliced_bytes"`
 	SplicedChunks  uint64            `json:"spliced_chunks"`
 	PollErrors     uint64            `json:"poll_errors"`
+}
+
+// PollError is the last request of a poll that brought nothing. It stays, with its
+// time; the polls may work since, or have worked without it: an engine without
+// metrics is asked for its health.
+type PollError struct {
+	Error string    `json:"error"`
+	At    time.Time `json:"at"`
 }
 
 // Quantiles are estimated from a histogram's buckets: the upper bound of the

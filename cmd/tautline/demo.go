@@ -92,13 +92,7 @@ func demoTable(c *cobra.Command, f *demo.Fleet, r demo.Report) error {
 		return err
 	}
 
-	outcomes := map[string]uint64{}
-	for _, b := range s.Backends {
-		for o, n := range b.Picks {
-			outcomes[o] += n
-		}
-	}
-	fmt.Fprintf(out, "\ndecisions   %s\n", picks(outcomes))
+	fmt.Fprintf(out, "\ndecisions   %s\n", tally(choices(s.Backends)))
 	fmt.Fprintf(out, "splice      %s\n", spliceLine(s.Splice))
 	if r.Total.Bytes > 0 && s.Splice.State == "on" {
 		fmt.Fprintf(out, "            %.0f %% of all answer bytes\n", 100*float64(s.Splice.Bytes)/float64(r.Total.Bytes))

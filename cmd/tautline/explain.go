@@ -156,8 +156,8 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 		if !b.Takes {
 			name += " (" + b.Why + ")"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d keys, %d blocks\t%t\t%d\t%d\t%d\t%s\t%.6g\n",
-			mark, name, b.Run, b.Blocks, b.Sticky, b.Uncached, b.Requests, b.Tokens, queue, b.Cost)
+		fmt.Fprintf(t, "%s\t%s\t%d keys, %d blocks\t%s\t%d\t%d\t%d\t%s\t%.6g\n",
+			mark, name, b.Run, b.Blocks, yesNo(b.Sticky), b.Uncached, b.Requests, b.Tokens, queue, b.Cost)
 	}
 	return t.Flush()
 }

@@ -105,8 +105,9 @@ func printStatus(w io.Writer, s telemetry.Status) error {
 		line("stored ids", "not signed: prefix_affinity.tag_key_path is not set")
 	}
 	if len(s.PinVerdicts) > 0 {
-		line("pinned", "%s", picks(s.PinVerdicts))
+		line("pinned", "%s", tally(s.PinVerdicts))
 	}
+	line("decisions", "%s", tally(choices(s.Backends)))
 	line("splice", "%s", spliceLine(s.Splice))
 	if err := t.Flush(); err != nil {
 		return err
@@ -141,18 +142,51 @@ func printBackends(w io.Writer, bs []telemetry.BackendStatus) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "backend\tadmitted\tqueue\trunning\tin flight\tuncached tok\tindex\thit rate\tTTFT p50\tgap p50\tpicks\t")
 	for _, b := range bs {
-		admitted := "yes"
+		admitted := yesNo(b.Admitted)
 		if !b.Admitted {
-			admitted = "no: " + b.Why
+			admitted += ": " + b.Why
 		}
 		queue := "-"
 		if b.Measured {
 			queue = strconv.Itoa(b.Queue)
 		}
-		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t\n", b.Site, b.Name, admitted, queue, b.Running, b.Inflight,
-			b.UncachedTokens, b.IndexEntries, share(b.MatchedTokens, b.PromptTokens), median(b.TTFT), median(b.ChunkGap), picks(b.Picks))
+		fmt.Fprintf(t, "%s/%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t\n", b.Site, b.Name, admitted, queue, b.Running, b.Inflight,
+			b.UncachedTokens, b.IndexEntries, share(b.MatchedTokens, b.PromptTokens), median(b.TTFT), median(b.ChunkGap), total(b.Picks))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, b := range bs {
+		if b.PollError != "" {
+			fmt.Fprintf(w, "%s/%s cannot be polled: %s\n", b.Site, b.Name, b.PollError)
+		}
+	}
+	return nil
+}
+
+// choices sums the backends' picks by outcome.
+func choices(bs []telemetry.BackendStatus) map[string]uint64 {
+	sum := map[string]uint64{}
+	for _, b := range bs {
+		for outcome, n := range b.Picks {
+			sum[outcome] += n
+		}
+	}
+	return sum
+}
+
+func total(m map[string]uint64) (n uint64) {
+	for _, k := range m {
+		n += k
+	}
+	return n
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }
 
 func share(part, whole int64) string {
@@ -169,7 +203,8 @@ func median(q *telemetry.Quantiles) string {
 	return time.Duration(q.P50 * float64(time.Second)).Round(10 * time.Microsecond).String()
 }
 
-func picks(m map[string]uint64) string {
+// tally prints what was counted, by name.
+func tally(m map[string]uint64) string {
 	var parts []string
 	for k, n := range m {
 		if n > 0 {

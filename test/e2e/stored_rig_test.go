@@ -17,6 +17,7 @@ import (
 
 	"github.com/tautline/tautline/agent"
 	"github.com/tautline/tautline/agent/config"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/tools/modelserver"
 )
 
@@ -31,24 +32,8 @@ type sdk struct {
 func startSDK(t *testing.T) *sdk {
 	t.Helper()
 	cmd := exec.Command("node", "stored.mjs")
-	cmd.Dir, cmd.Stderr = npm(t, "clients", "openai"), os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close() // its end of input
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("node: %v", err)
-		}
-	})
+	cmd.Dir = npm(t, "clients", "openai")
+	in, out := testutil.Start(t, cmd)
 	return &sdk{t: t, in: in, out: bufio.NewReader(out)}
 }
 

@@ -374,7 +374,7 @@ func vllmRestart(t *testing.T, v *vllm, urls []string) {
 	}
 	v.start(t)
 	v.ready(t)
-	eventually(t, "polled again", slow, func() bool { b := at(); return b.Measured && b.IndexEntries == 0 })
+	eventually(t, "polled again", slow, func() bool { b := at(); return b.Measured && b.PollError == "" && b.IndexEntries == 0 })
 	eventually(t, "it serves again", slow, func() bool { return ask(t, base, fresh()).backend == "backend1" })
 	t.Logf("again: %+v", at())
 }

@@ -54,7 +54,6 @@ const configText = `
 listen: "127.0.0.1:0"
 admin: "127.0.0.1:0"
 drain_timeout: 30s
-timeouts: {connect: 20s}
 routing: {policy: round-robin}
 backends:
 %s

@@ -24,6 +24,7 @@ type client struct {
 	r       *bufio.Reader
 	buf     []byte
 	reached map[int]func() // what to call once so many bytes of the body have come
+	direct  bool           // it asks an engine, not the agent
 }
 
 // errUnanswered says that no byte of an answer came.
@@ -50,7 +51,7 @@ func (c *client) do(addr string, p *plan) error {
 	}
 	if p.how == earlier {
 		time.Sleep(time.Duration(p.seed%20) * time.Millisecond)
-		c.watched.leave(p.seed)
+		c.watched.leave(p.seed, c.direct)
 		c.leave()
 		return nil
 	}
@@ -78,7 +79,7 @@ func (c *client) do(addr string, p *plan) error {
 // read compares the body with the plan's while it comes.
 func (c *client) read(p *plan, resp *http.Response) error {
 	if p.how == early {
-		c.watched.leave(p.seed)
+		c.watched.leave(p.seed, c.direct)
 		c.leave()
 		return nil
 	}
@@ -136,7 +137,7 @@ func (p *plan) compare(at int, b []byte) error {
 // depart leaves as planned.
 func (c *client) depart(p *plan, body io.Reader, got int) error {
 	defer c.leave()
-	c.watched.leave(p.seed)
+	c.watched.leave(p.seed, c.direct)
 	switch p.how {
 	case resets:
 		return c.conn.SetLinger(0)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,22 +32,38 @@ type engine struct {
 // watch is what the engines see of the clients' departures.
 type watch struct {
 	mu     sync.Mutex
-	left   map[uint64]time.Time // seed -> when the client began to leave
-	delays [departures]delays
-	wrong  []string // connections that were closed under a stream that nobody left
+	left   map[uint64]departing // by seed
+	delays [departures]delays   // until the engine's connection was closed
+	direct delays               // the same where no agent was between, however they left
+	wrong  []string             // connections that were closed under a stream that nobody left
 }
 
-type delays struct {
-	n   int
-	sum time.Duration
-	max time.Duration
+// departing is a client that has begun to leave.
+type departing struct {
+	at     time.Time
+	direct bool
+}
+
+type delays []time.Duration
+
+// quantile returns the delay that the share q of all does not exceed.
+func (d delays) quantile(q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[min(len(d)-1, int(q*float64(len(d))))].Round(10 * time.Microsecond)
+}
+
+func (d delays) String() string {
+	return fmt.Sprintf("%v in the middle, p99 %v, max %v", d.quantile(0.5), d.quantile(0.99), d.quantile(1))
 }
 
 // leave is called by the client right before it leaves.
-func (w *watch) leave(seed uint64) {
+func (w *watch) leave(seed uint64, direct bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.left[seed] = time.Now()
+	w.left[seed] = departing{time.Now(), direct}
 }
 
 // gone is called by the engine when the connection closed under a stream that it
@@ -55,22 +72,23 @@ func (w *watch) gone(p *plan, asked time.Time) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at, ok := w.left[p.seed]
+	l, ok := w.left[p.seed]
 	if !ok {
 		w.wrong = append(w.wrong, fmt.Sprintf("stream %x: closed, though its client had not left (it %s)", p.seed, p.how))
 		return
 	}
 	delete(w.left, p.seed)
-	if asked.After(at) {
-		at = asked
+	if asked.After(l.at) {
+		l.at = asked
 	}
 	d := &w.delays[p.how]
-	d.n++
-	d.sum += now.Sub(at)
-	d.max = max(d.max, now.Sub(at))
+	if l.direct {
+		d = &w.direct
+	}
+	*d = append(*d, now.Sub(l.at))
 }
 
-func newWatch() *watch { return &watch{left: map[uint64]time.Time{}} }
+func newWatch() *watch { return &watch{left: map[uint64]departing{}} }
 
 func startEngine(t *testing.T, w *watch) *engine {
 	t.Helper()

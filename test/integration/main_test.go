@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,9 +22,11 @@ var (
 	streams  = flag.Int("streams", 300, "watermarked streams in all")
 	clients  = flag.Int("clients", 40, "watermarked streams at a time")
 	restarts = flag.Int("restarts", 1, "times that the agent is told to end and is started again in the middle")
+	think    = flag.Duration("think", 0, "how long each client waits between two streams, on average")
+	abort    = flag.Duration("abort", 2*time.Second, "how late an engine may be told that its client has left, beyond what the machine needs without an agent in the same run")
 	open     = flag.Int("open", 500, "streams that are open and silent at a time")
-	answers  = flag.Int("answers", 3, "responses whose wake-ups are counted, one after the other")
-	rate     = flag.Float64("rate", 500, "tokens per second of these")
+	answers  = flag.Int("answers", 10, "responses whose wake-ups are counted, one after the other")
+	rate     = flag.Float64("rate", 5000, "tokens per second of these")
 )
 
 // work is a directory that every user can enter; the tests' own are only root's.

@@ -40,9 +40,10 @@ func TestWatermarkedStreams(t *testing.T) {
 	s.current.Store(startAgent(t, pins, addrs, nil))
 
 	var wg sync.WaitGroup
-	for range *clients {
-		wg.Go(s.client)
+	for i := range *clients {
+		wg.Go(func() { s.client(i) })
 	}
+	done := s.bystand(max(1, *clients/4))
 	for i := range *restarts {
 		mark := int64(*streams) * int64(i+1) / int64(*restarts+1)
 		for s.next.Load() < mark && !t.Failed() {
@@ -55,13 +56,49 @@ func TestWatermarkedStreams(t *testing.T) {
 		t.Logf("agent replaced after %d streams: it had drained and was back after %v", s.next.Load(), time.Since(began).Round(time.Millisecond))
 	}
 	wg.Wait()
+	done()
 	s.judge(pins)
 }
 
+// bystand has more clients ask the engines directly, until the function that it
+// returns is called. How late an engine hears of their departure is the machine's
+// doing and the test's own.
+func (s *soak) bystand(n int) (end func()) {
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			c := &client{watched: s.watched, buf: make([]byte, 8<<10), direct: true}
+			defer c.leave()
+			for seed := s.base + uint64(i+1)<<52; !s.t.Failed(); seed++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(s.think(seed)):
+				}
+				if err := c.do(s.engines[i%len(s.engines)].addr(), newPlan(seed)); err != nil {
+					s.t.Error("without an agent:", err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// think is how long a client waits before it asks for a stream.
+func (s *soak) think(seed uint64) time.Duration {
+	return time.Duration(rand.New(rand.NewPCG(seed, 4)).Float64() * 2 * float64(*think))
+}
+
 // client asks until all streams have been asked for.
-func (s *soak) client() {
+func (s *soak) client(i int) {
 	c := &client{watched: s.watched, buf: make([]byte, 8<<10)}
 	defer c.leave()
+	time.Sleep(*think * time.Duration(i) / time.Duration(*clients)) // not all at once
 	for {
 		n := s.next.Add(1)
 		if n > int64(*streams) || s.t.Failed() {
@@ -90,6 +127,7 @@ func (s *soak) client() {
 			if p.how == stays {
 				s.stayed.Add(1)
 			}
+			time.Sleep(s.think(seed))
 			break
 		}
 	}
@@ -103,11 +141,6 @@ func (s *soak) asked(seed uint64) bool {
 	}
 	return false
 }
-
-// abortWithin is how long the engine may generate for nobody. 100 ms are promised,
-// and where the agent gets a CPU when it needs one it is a millisecond or two; here
-// the clients alone can keep all CPUs busy, and a machine does other things besides.
-const abortWithin = 2 * time.Second
 
 func (s *soak) judge(pins string) {
 	t := s.t
@@ -128,15 +161,14 @@ func (s *soak) judge(pins string) {
 	for _, w := range s.watched.wrong {
 		t.Error(w)
 	}
+	t.Logf("%5d clients left without an agent: the engine's connection was closed after %v", len(s.watched.direct), s.watched.direct)
+	// Two processes must get a CPU on the way, instead of one.
+	machine := 2 * s.watched.direct.quantile(1)
 	for how := closes; how < departures; how++ {
 		d := s.watched.delays[how]
-		if d.n == 0 {
-			continue
-		}
-		t.Logf("%5d clients left: %-22s the engine's connection was closed after %v at the most, %v on average",
-			d.n, how, d.max.Round(10*time.Microsecond), (d.sum / time.Duration(d.n)).Round(10*time.Microsecond))
-		if d.max > abortWithin {
-			t.Errorf("%s: an engine was told after %v", how, d.max)
+		t.Logf("%5d clients left, %s: after %v", len(d), how, d)
+		if late := d.quantile(1) - machine; late > *abort {
+			t.Errorf("%s: an engine was told %v later than can be laid to the machine", how, late)
 		}
 	}
 	set, err := maps.Open(pins)

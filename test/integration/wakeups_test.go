@@ -1,96 +1,189 @@
 package integration
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/tautline/tautline/tools/bench/stream"
+	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/maps"
 	"github.com/tautline/tautline/tools/bench/usage"
 )
 
-// TestWakeups counts how often a thread of the agent sleeps and wakes while it
-// relays responses of 300 tokens and does nothing else. Arrival, first tokens and
-// end need it; in between the kernel carries the tokens and must let it sleep.
+// TestWakeups counts how often sockets wake the agent while it relays responses of
+// 300 tokens, one after the other on the same two connections, and does nothing
+// else. Three things must wake it: the request, the first token, the end; an engine
+// that sends its head on its own, before the prefill, makes it four. From the moment
+// at which the agent is ready, which the engine here awaits, no token does. (One that
+// comes earlier, while the agent is busy with the one before, wakes it once more.)
+//
+// What the Go runtime does with its threads besides is logged, not judged: it depends
+// on what else the machine does.
 func TestWakeups(t *testing.T) {
-	const tokens, from, to = 300, 20, 280 // in between
-	pins := bpffs(t) + "/tautline"
-	server, err := stream.Listen("127.0.0.1:0")
+	for name, tt := range map[string]struct {
+		alone bool // the head comes alone
+		want  int
+	}{
+		"head with the first token": {false, 3},
+		"head alone":                {true, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pins := bpffs(t) + "/tautline"
+			e := startWaiting(t, pins, tt.alone)
+			// Polls would wake it too.
+			a := startAgent(t, pins, []string{e.ln.Addr().String()}, nil, "poll: {interval: 1h, window: 1h}")
+			defer http.DefaultClient.CloseIdleConnections() // those of startAgent and idle
+			m := newMeter(t, a.cmd.Process.Pid)
+			e.ask(t, a.addr) // connects and dials
+			a.idle()
+			if m.read(t).network == 0 {
+				t.Fatal("the agent's system calls are not seen: is this a pid namespace?")
+			}
+			slept, before := threads(t, a), m.read(t)
+			for range *answers {
+				e.ask(t, a.addr)
+			}
+			got, n := m.read(t).minus(before), float64(*answers)
+			t.Logf("%d responses of %d tokens: %.2f wake-ups by sockets each; the runtime woke its own poller %.2f times, looked or woke for a timer %.2f times, and a thread slept and woke %.1f times",
+				*answers, waitingTokens, float64(got.network)/n, float64(got.self)/n, float64(got.empty)/n, float64(threads(t, a)-slept)/n)
+			if got.network > uint64(tt.want**answers) {
+				t.Errorf("%d wake-ups for %d responses, want %d for each at most", got.network, *answers, tt.want)
+			}
+			if st := a.idle(); st.Splice.Outcomes["ended/spliced"] != uint64(*answers)+1 {
+				t.Errorf("responses were not spliced: %v", st.Splice.Outcomes)
+			}
+			a.end()
+		})
+	}
+}
+
+// A waiting engine answers one request at a time and takes its next step when the
+// agent and the client have come to an end of theirs.
+type waiting struct {
+	ln    net.Listener
+	alone bool
+	head  chan struct{} // the client has the head
+	pins  string
+	c     *http.Client
+	text  string // of the body
+}
+
+const waitingTokens = 300
+
+func startWaiting(t *testing.T, pins string, alone bool) *waiting {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close()
-	// Polls would be noise.
-	a := startAgent(t, pins, []string{server.Addr()}, nil, "poll: {interval: 1h, window: 1h}")
-	c := stream.NewClient(a.addr, stream.NewClock())
-	defer c.Close()
-	every := time.Duration(float64(time.Second) / *rate)
-	// ask returns what the agent used for the response, and between two tokens of it.
-	ask := func(i int) (all, between spell) {
-		s := stream.Spec{Stream: uint32(i), Tokens: tokens, Bytes: 220, Every: every}
-		all = begin(t, a)
-		faults, first, err := c.Do(t.Context(), s, s.Body(0), func(ch stream.Chunk) {
-			switch ch.Seq {
-			case from:
-				between = begin(t, a)
-			case to:
-				between = between.end(t, a)
+	e := &waiting{ln: ln, alone: alone, head: make(chan struct{}, 1), pins: pins, c: &http.Client{Transport: &http.Transport{}}}
+	for i := range waitingTokens {
+		e.text += e.token(i)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
 			}
-		})
-		if err != nil || faults.Any() {
-			t.Fatalf("response %d: %v; %s, first: %s", i, err, faults, first)
+			go e.serve(t, c) // ends with the agent
 		}
-		return all.end(t, a), between
+	}()
+	t.Cleanup(func() {
+		e.c.CloseIdleConnections()
+		ln.Close()
+		<-done
+	})
+	return e
+}
+
+func (e *waiting) token(i int) string {
+	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"token %d\"}}]}\n\n", i)
+}
+
+func (e *waiting) serve(t *testing.T, c net.Conn) {
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return
+		}
+		if req.Method == http.MethodGet {
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(modelsText), modelsText)
+			continue
+		}
+		first := chunk(e.token(0))
+		if e.alone {
+			_, err = io.WriteString(c, streamHead)
+			<-e.head
+		} else {
+			first = streamHead + first
+		}
+		if err == nil {
+			_, err = io.WriteString(c, first)
+		}
+		await(t, "the agent to be ready", e.armed)
+		for i := 1; i < waitingTokens && err == nil; i++ {
+			time.Sleep(time.Duration(float64(time.Second) / *rate))
+			_, err = io.WriteString(c, chunk(e.token(i)))
+		}
+		if err == nil {
+			_, err = io.WriteString(c, "0\r\n\r\n")
+		}
+		if err != nil {
+			t.Errorf("engine: %v", err)
+			return
+		}
 	}
-	ask(0) // dials, and finds threads to run on
+}
 
-	// What it does anyway: the routing table in the kernel once a second.
-	idle := begin(t, a)
-	time.Sleep(time.Duration(*answers) * tokens * every)
-	idle = idle.end(t, a)
-
-	var all, between spell
-	for i := range *answers {
-		x, y := ask(1 + i)
-		all, between = all.plus(x), between.plus(y)
+// armed tells whether the agent has offered the kernel to take over.
+func (e *waiting) armed() bool {
+	set, err := maps.Open(e.pins)
+	if err != nil {
+		return false
 	}
-	n := float64(*answers)
-	beyond := func(s spell) float64 { return (s.wakeups - idle.wakeups/idle.seconds*s.seconds) / n }
-	t.Logf("%d responses of %d tokens at %.0f a second: %.1f wake-ups each, %.1f of them between tokens %d and %d, beyond the %.1f a second of an idle agent",
-		*answers, tokens, *rate, beyond(all), beyond(between), from, to, idle.wakeups/idle.seconds)
-	if beyond(between) > tokens/4 {
-		t.Errorf("%.1f wake-ups between tokens %d and %d: tokens wake the agent", beyond(between), from, to)
+	defer set.Close()
+	n := 0
+	err = set.Arms(func(maps.Conn, bpf.Arm) bool { n++; return true })
+	return err == nil && n == 1
+}
+
+// ask has one response and compares it.
+func (e *waiting) ask(t *testing.T, addr string) {
+	t.Helper()
+	resp, err := e.c.Post("http://"+addr+"/v1/chat/completions", "application/json", strings.NewReader(
+		`{"model":"soak","stream":true,"messages":[{"role":"user","content":"tell"}]}`))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if st := a.idle(); st.Splice.Outcomes["ended/spliced"] < uint64(*answers) {
-		t.Errorf("responses were not spliced: %v", st.Splice.Outcomes)
+	defer resp.Body.Close()
+	if e.alone {
+		e.head <- struct{}{}
 	}
-	a.end()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || string(body) != e.text {
+		t.Fatalf("status %d, %d bytes, want %d: %v", resp.StatusCode, len(body), len(e.text), err)
+	}
 }
 
-// A spell is a time, and how often the agent woke in it.
-type spell struct {
-	began   time.Time
-	seconds float64
-	wakeups float64
-}
-
-func begin(t *testing.T, a *agent) spell {
-	return spell{began: time.Now(), wakeups: -wakeups(t, a)}
-}
-
-func (s spell) end(t *testing.T, a *agent) spell {
-	return spell{seconds: time.Since(s.began).Seconds(), wakeups: s.wakeups + wakeups(t, a)}
-}
-
-func (s spell) plus(o spell) spell {
-	return spell{seconds: s.seconds + o.seconds, wakeups: s.wakeups + o.wakeups}
-}
-
-// wakeups is how often threads of the agent have slept since it started.
-func wakeups(t *testing.T, a *agent) float64 {
+// threads is how often threads of the agent have slept and woken since it started.
+func threads(t *testing.T, a *agent) int64 {
 	t.Helper()
 	u, err := usage.Of(a.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return float64(u.Wakeups)
+	return u.Wakeups
 }

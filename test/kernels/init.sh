@@ -15,6 +15,7 @@ mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
 ip link set lo up
 ulimit -n 65536
+ulimit -l unlimited # before 5.11 maps count as locked memory
 for m in /modules/*.ko; do
 	insmod "$m" || echo "@splat cannot load $m"
 done

@@ -1,36 +1,49 @@
 #!/usr/bin/env bash
 # Runs the tests of everything that speaks to the kernel on Debian's kernels, each
-# booted in qemu by emulation alone, so that it works where /dev/kvm does not.
+# booted in qemu, by emulation alone unless told otherwise, so that it works where
+# /dev/kvm does not.
 #
 #	test/kernels/run.sh [kernel ...]
 #
-# A kernel is a series (6.1: the oldest and the newest that Debian offers now) or a
-# package (linux-image-6.1.0-47-cloud-amd64-unsigned). Without any: 6.1 and 6.12.
+# A kernel is a series (6.1: the oldest and the newest that the release offers now) or
+# a package (linux-image-6.1.0-47-cloud-amd64-unsigned). Without any: 6.1 and 6.12.
 # Fails when a test fails, when a test is skipped for another reason than a missing
 # tool, and when the kernel itself complains.
 #
 #	RUN=regexp            only these tests
 #	LIMIT=3600            seconds for one kernel
 #	CACHE=directory       packages, kernels and logs (~/.cache/tautline/kernels)
-#	SUITE=bookworm        the Debian release, with its backports and security updates
+#	SUITE=bookworm        the Debian release, with its backports and security updates;
+#	                      trixie has newer series, bullseye older ones
+#	ACCEL=tcg             kvm: by /dev/kvm, many times faster
 #	MIRROR=http://...     where from
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 packages=(bpf maps agent/datapath userspace/splice) # with tests for the kernel
 modules=(veth)                                      # that Debian does not build in
-tools='bpftool|clang|python3'                       # that the image lacks
+tools='bpftool|clang|python3|UVICORN_PYTHON'        # that the image lacks
 suite=${SUITE:-bookworm}
 mirror=${MIRROR:-http://deb.debian.org}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 cache=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tautline/kernels}
 limit=${LIMIT:-3600}
+accel=${ACCEL:-tcg}
 [ $# -gt 0 ] || set -- 6.1 6.12
 
 die() {
 	echo "test-kernels: $*" >&2
 	exit 1
 }
+
+# -cx16: with it 6.12 panics now and then under emulation. -icount: the guest's clock
+# counts instructions, 1 ns each, so that a busy host does not make it a slow machine
+# whose tests time out; while it sleeps no time passes here.
+case $accel in
+tcg) machine=(-accel tcg -cpu "Haswell,-pcid,-cx16" -icount "shift=0,sleep=off") ;;
+kvm) machine=(-accel kvm -cpu host) ;;
+*) die "ACCEL=$accel: tcg or kvm" ;;
+esac
 
 # tool COMMAND PACKAGE: collects what is missing.
 missing=()
@@ -51,15 +64,19 @@ fi
 
 # Debian's packages by an apt of our own: the system's sources stay as they are.
 mkdir -p "$cache"/{lists,archives}/partial "$cache/logs"
+from="deb [arch=amd64 target=Packages signed-by=$keyring] $mirror"
 cat >"$cache/sources.list" <<EOF
-deb [arch=amd64 target=Packages signed-by=$keyring] $mirror/debian $suite main
-deb [arch=amd64 target=Packages signed-by=$keyring] $mirror/debian $suite-backports main
-deb [arch=amd64 target=Packages signed-by=$keyring] $mirror/debian-security $suite-security main
+$from/debian $suite main
+$from/debian-security $suite-security main
 EOF
 apt=(-qq -o "Dir::Etc::SourceList=$cache/sources.list" -o Dir::Etc::SourceParts=/dev/null
 	-o "Dir::State::Lists=$cache/lists" -o "Dir::Cache=$cache" -o Dir::State::Status=/dev/null
 	-o APT::Architecture=amd64 -o "APT::Sandbox::User=$(id -un)")
 apt-get "${apt[@]}" update || die "cannot read the package lists of $mirror"
+# A release that is no longer supported has no backports.
+cp "$cache/sources.list" "$cache/sources.without"
+echo "$from/debian $suite-backports main" >>"$cache/sources.list"
+apt-get "${apt[@]}" update 2>/dev/null || mv "$cache/sources.without" "$cache/sources.list"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -89,10 +106,15 @@ resolve() {
 	done
 }
 
-# offered SERIES: prints the packages of a series in the order of their versions.
+# offered SERIES: prints the packages of a series in the order of their versions. They
+# are there signed, unsigned, or both.
 offered() {
-	apt-cache "${apt[@]}" pkgnames "linux-image-$1." | { grep -E -- '-cloud-amd64-unsigned$' || true; } |
-		xargs -r apt-cache "${apt[@]}" madison | awk '{print $3, $1}' | sort -V | awk '{print $2}'
+	local names kind
+	for kind in -unsigned ''; do
+		names=$(apt-cache "${apt[@]}" pkgnames "linux-image-$1." | grep -E -- "-cloud-amd64$kind\$") || continue
+		xargs -r apt-cache "${apt[@]}" madison <<<"$names" | awk '{print $3, $1}' | sort -V | awk '{print $2}'
+		return
+	done
 }
 
 # The image, but for the modules: busybox, init, the tests.
@@ -121,11 +143,7 @@ boot() {
 		find "$cache/$1" -name "$m.ko" -exec cp {} "$work/image/modules/" \;
 	done
 	(cd "$work/image" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) >"$work/initrd"
-	# -cx16: with it 6.12 panics now and then under emulation. -icount: the guest's
-	# clock counts instructions, 1 ns each, so that a busy host does not make it a slow
-	# machine whose tests time out; while it sleeps no time passes here.
-	timeout "$limit" qemu-system-x86_64 -accel tcg -cpu Haswell,-pcid,-cx16 -icount shift=0,sleep=off \
-		-m 512 -smp 1 -nographic -no-reboot -nodefaults -serial stdio \
+	timeout "$limit" qemu-system-x86_64 "${machine[@]}" -m 512 -smp 1 -nographic -no-reboot -nodefaults -serial stdio \
 		-kernel "$cache/$1"/boot/vmlinuz-* -initrd "$work/initrd" \
 		-append 'console=ttyS0 quiet panic=-1' </dev/null 2>/dev/null | tr -d '\r' >"$2" || true
 }

@@ -60,9 +60,6 @@ func (r Reason) String() string {
 	}[r]
 }
 
-// NotFound says whether a request without a backend is answered 404 and not 503.
-func (r Reason) NotFound() bool { return r == ReasonUnknownModel || r == ReasonPinGone }
-
 // Decision is where a request goes and why.
 type Decision struct {
 	Slot         int // -1 = nowhere

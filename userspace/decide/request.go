@@ -18,7 +18,7 @@ type Request struct {
 	Stream bool       // false: the first token cannot be seen
 	Reason key.Reason // why there are no keys
 	Site   string     // prefer this site while one of its backends admits; "" = none
-	Tried  []int      // slots that failed before a byte was sent; never chosen again
+	Tried  []int      // slots that could not be reached or refused it; not chosen again
 	Moves  Ticket     // attempt that this one replaces: it ends in the same step
 	Pinned int        // slot a stored id names, or -1
 }

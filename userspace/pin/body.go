@@ -19,21 +19,6 @@ type Names struct {
 	Spans []Span
 }
 
-// NamesAt decodes the strings at spans that are known already.
-func NamesAt(body []byte, previousResponseID, conversation, requestID Span) Names {
-	var n Names
-	for _, f := range [...]struct {
-		at Span
-		to *string
-	}{{previousResponseID, &n.PreviousResponseID}, {conversation, &n.Conversation}, {requestID, &n.RequestID}} {
-		if f.at != (Span{}) {
-			*f.to = decodeID(body[f.at.Start:f.at.End])
-			n.Spans = append(n.Spans, f.at)
-		}
-	}
-	return n
-}
-
 // ReadBody finds the stored ids that the body of a create, compact or
 // input_tokens request names: its top-level previous_response_id, conversation
 // and request_id. A body that is no JSON object names none; it is not checked

@@ -3,17 +3,13 @@ package pin
 import (
 	"errors"
 	"fmt"
-	"net/http"
 )
-
-// RetryAfter is the Retry-After header, in seconds, of an answer for
-// NotAdmitting.
-const RetryAfter = "5"
 
 // Verdict is what becomes of a request, with its reason.
 type Verdict uint8
 
-// The verdicts. Those with a status are refusals: nothing goes upstream.
+// The verdicts. Those with a status are refusals: nothing goes upstream. The answer
+// must not tell an id that is forged from one that is gone.
 const (
 	Free         Verdict = iota // names no tagged id: route it as any other
 	Local                       // goes to Decision.ID, this site's tags stripped
@@ -22,27 +18,23 @@ const (
 	Forged                      // 404: a mac that is not ours
 	Gone                        // 404: a site or backend that is not (or no longer) there
 	OtherModel                  // 404: the backend does not serve the model asked for
-	NotAdmitting                // 503 and RetryAfter: there, but takes no requests now
+	NotAdmitting                // 503: there, but takes no requests now
 	ChosenTag                   // 400: a client-chosen request_id that looks like a tag
 	Unread                      // routed as any other: its body is encoded and was not read; Resolve never says so
 	verdicts
 )
 
-var verdictText = [verdicts]struct {
-	label   string
-	status  int
-	message string
-}{
-	Free:         {"free", 0, ""},
-	Local:        {"local", 0, ""},
-	Foreign:      {"foreign", 0, ""},
-	Untagged:     {"untagged", http.StatusNotFound, "no such stored response or conversation"},
-	Forged:       {"forged", http.StatusNotFound, "no such stored response or conversation"},
-	Gone:         {"gone", http.StatusNotFound, "no such stored response or conversation"},
-	OtherModel:   {"other_model", http.StatusNotFound, "the stored response or conversation is not available for this model"},
-	NotAdmitting: {"not_admitting", http.StatusServiceUnavailable, "the backend that holds the stored response or conversation takes no requests now"},
-	Unread:       {"unread", 0, ""},
-	ChosenTag:    {"chosen_tag", http.StatusBadRequest, "request_id has the form of a tagged id"},
+var verdictNames = [verdicts]string{
+	Free:         "free",
+	Local:        "local",
+	Foreign:      "foreign",
+	Untagged:     "untagged",
+	Forged:       "forged",
+	Gone:         "gone",
+	OtherModel:   "other_model",
+	NotAdmitting: "not_admitting",
+	ChosenTag:    "chosen_tag",
+	Unread:       "unread",
 }
 
 // Verdicts lists all verdicts, to set up a counter for each.
@@ -55,17 +47,7 @@ func Verdicts() []Verdict {
 }
 
 // String is the label value of the verdict in metrics: snake_case.
-func (v Verdict) String() string { return verdictText[v].label }
-
-// Refused says whether the request ends here.
-func (v Verdict) Refused() bool { return verdictText[v].status != 0 }
-
-// Status is the HTTP status of a refusal, else 0.
-func (v Verdict) Status() int { return verdictText[v].status }
-
-// Message is the error text of a refusal for the client. It does not tell a
-// forged tag from one that is gone.
-func (v Verdict) Message() string { return verdictText[v].message }
+func (v Verdict) String() string { return verdictNames[v] }
 
 // Backend is a place that tags can name.
 type Backend struct {

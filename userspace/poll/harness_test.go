@@ -1,19 +1,17 @@
 package poll
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/load"
 )
 
@@ -24,31 +22,7 @@ func TestMain(m *testing.M) {
 		serveEngine()
 		return
 	}
-	code := m.Run()
-	if left := leftovers(); left != "" && code == 0 {
-		fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", left)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func leftovers() string {
-	var left []string
-	for range 100 {
-		buf := make([]byte, 1<<20)
-		buf = buf[:runtime.Stack(buf, true)]
-		left = left[:0]
-		for _, g := range strings.Split(string(buf), "\n\n") {
-			if (strings.Contains(g, "/poll.") || strings.Contains(g, "net/http.")) && !strings.Contains(g, "TestMain") {
-				left = append(left, g)
-			}
-		}
-		if len(left) == 0 {
-			return ""
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return strings.Join(left, "\n\n")
+	os.Exit(testutil.Run(m, "/poll.", "net/http."))
 }
 
 // told is what a sink heard.

@@ -13,30 +13,6 @@ import (
 // ErrNoSeries says that a page has none of the series of its engine.
 var ErrNoSeries = errors.New("no known series")
 
-// ParseMetrics reads a metrics page in Prometheus' text format, of engine VLLM
-// or SGLang, or "" for whichever it turns out to be. Queues and counters are
-// summed over the page's engines (data parallel ranks), KV use is the largest.
-//
-// When models are given and some series carry one of them as model_name, only
-// those (and series without a model) count; when none does, all count: an
-// engine labels its series with its base model, whatever adapters it serves.
-//
-// Lines that cannot be read are skipped. It fails with ErrNoSeries only.
-func ParseMetrics(engine string, page []byte, models ...string) (load.Sample, error) {
-	var p parser
-	p.reset(engine, models)
-	for len(page) > 0 {
-		line := page
-		if i := bytes.IndexByte(page, '\n'); i >= 0 {
-			line, page = page[:i], page[i+1:]
-		} else {
-			page = nil
-		}
-		p.line(line)
-	}
-	return p.sample()
-}
-
 // figures gather one engine's series, or those of one model.
 type figures struct {
 	value [fieldCount][ranks]float64
@@ -65,7 +41,16 @@ func (f *figures) get(x field) (float64, bool) {
 	return 0, false
 }
 
-// parser reads a page line by line and keeps nothing of it.
+// parser reads a metrics page in Prometheus' text format, of engine VLLM or SGLang,
+// or "" for whichever it turns out to be, line by line, and keeps nothing of it.
+// Queues and counters are summed over the page's engines (data parallel ranks), KV
+// use is the largest.
+//
+// When models are given and some series carry one of them as model_name, only
+// those (and series without a model) count; when none does, all count: an
+// engine labels its series with its base model, whatever adapters it serves.
+//
+// Lines that cannot be read are skipped. A page fails with ErrNoSeries only.
 type parser struct {
 	engine string   // "" until one is known
 	models []string // the filter; may be empty

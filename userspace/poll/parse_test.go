@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"os"
@@ -13,7 +14,17 @@ import (
 	"github.com/tautline/tautline/userspace/load"
 )
 
-func TestParseMetrics(t *testing.T) {
+// parsePage reads a page that is held whole.
+func parsePage(engine string, page []byte, models ...string) (load.Sample, error) {
+	var p parser
+	p.reset(engine, models)
+	for line := range bytes.SplitSeq(page, []byte("\n")) {
+		p.line(line)
+	}
+	return p.sample()
+}
+
+func TestParser(t *testing.T) {
 	for name, tc := range map[string]struct {
 		engine string
 		models []string
@@ -139,7 +150,7 @@ sglang:num_queue_reqs{priority="2"} 1
 		"no end of line": {page: "vllm:num_requests_running 1\nvllm:num_requests_waiting 2", want: load.Sample{Running: 1, Waiting: 2, HasQueue: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseMetrics(tc.engine, []byte(tc.page), tc.models...)
+			got, err := parsePage(tc.engine, []byte(tc.page), tc.models...)
 			if !errors.Is(err, tc.err) || got != tc.want {
 				t.Errorf("got  %+v, %v\nwant %+v, %v", got, err, tc.want, tc.err)
 			}
@@ -156,11 +167,11 @@ func TestParseRealisticPage(t *testing.T) {
 		Waiting: 3, Running: 12, KVUse: 0.425, CapacityTok: 27851 * 16, BlockTok: 16, StartTime: 1.76400012345e+09,
 		PromptTokens: 1.25e8, CachedTokens: 7.5e7, HasQueue: true, HasKV: true, HasStartTime: true, HasPromptToks: true,
 	}
-	got, err := ParseMetrics("", page)
+	got, err := parsePage("", page)
 	if err != nil || got != want {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 	}
-	if n := testing.AllocsPerRun(10, func() { _, _ = ParseMetrics("", page) }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { _, _ = parsePage("", page) }); n != 0 {
 		t.Errorf("%v allocations a page, want none", n)
 	}
 }
@@ -216,13 +227,13 @@ func slowParse(page string) (waiting, running float64, hasWaiting, hasRunning bo
 	return waiting, running, hasWaiting, hasRunning
 }
 
-func FuzzParseMetrics(f *testing.F) {
+func FuzzParser(f *testing.F) {
 	f.Add(string(vllmPage(2)[:4096]))
 	f.Add("vllm:num_requests_waiting{a=\"\\\"\",model_name=\"m\"} 1\nvllm:num_requests_running 2\r\n# x\n")
 	f.Add("sglang:num_queue_reqs{priority=\"\"} 1\n")
 	f.Add("vllm:num_requests_waiting{} 1 170000\nvllm:num_requests_waiting_by_reason{reason=\"x\"} 1\nvllm:num_requests_running{ , a=\"}\" , } 0x1p-2\n")
 	f.Fuzz(func(t *testing.T, page string) {
-		s, err := ParseMetrics(VLLM, []byte(page))
+		s, err := parsePage(VLLM, []byte(page))
 		if err != nil && s != (load.Sample{}) {
 			t.Fatalf("a sample beside an error: %+v", s)
 		}
@@ -247,7 +258,7 @@ func BenchmarkParsePage(b *testing.B) {
 	b.SetBytes(int64(len(page)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseMetrics("", page); err != nil {
+		if _, err := parsePage("", page); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -162,6 +162,7 @@ type Status struct {
 	Errors   [reasonCount]uint64 // requests by reason; a poll may send several
 	Failing  int                 // polls in a row that failed, up to now
 	Last     string              // text of the last error; stays after recovery
+	LastAt   time.Time           // when that was; zero without one
 	Models   []string            // learned; do not change
 }
 

@@ -217,7 +217,7 @@ func (t *target) note(no *failure) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.status.Errors[no.reason]++
-	t.status.Last = no.String()
+	t.status.Last, t.status.LastAt = no.String(), time.Now()
 }
 
 // count records a poll and returns how many have failed in a row.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/decide"
 )
 
@@ -76,7 +77,7 @@ func TestClientAbortClosesUpstream(t *testing.T) {
 					}
 				}
 				if tc.flood { // until the agent's write hangs
-					eventually(t, "the agent reads no more", func() bool {
+					testutil.Eventually(t, "the agent reads no more", func() bool {
 						before := flooded.Load()
 						time.Sleep(50 * time.Millisecond)
 						return before > 0 && before == flooded.Load()
@@ -178,96 +179,6 @@ func TestBackendDiesMidBody(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestIdleTimeout: an answer that stands still is given up, pings keep it alive (E5).
-func TestIdleTimeout(t *testing.T) {
-	g := newRig(t, func(o *Options) { o.Params.Timeouts.Idle = 200 * time.Millisecond })
-	pieces := make(chan string)
-	g.add("a", func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
-	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for range 30 {
-			pieces <- ": ping\n\n"
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
-	got, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err == nil {
-		t.Error("the client took the broken answer for a whole one")
-	}
-	if n := strings.Count(string(got), "ping"); n != 30 {
-		t.Errorf("%d pings came through", n)
-	}
-	g.idle()
-	if s := g.last(1); s.Abort != AbortBackend {
-		t.Errorf("recorded %+v", s)
-	}
-}
-
-// TestHeadTimeoutEndsWithTheHead: an answer may take longer than its head may.
-func TestHeadTimeoutEndsWithTheHead(t *testing.T) {
-	const most = 500 * time.Millisecond
-	g := newRig(t, func(o *Options) { o.Params.Timeouts.ResponseHead = most })
-	pieces := make(chan string, 2)
-	g.add("a", func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(most / 10) // so that the head's time has begun to run
-		events(w, r, pieces)
-	})
-	pieces <- "data: 1\n\n"
-	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(most + most/4) // the time that the head had is over
-	pieces <- "data: 2\n\n"
-	close(pieces)
-	got, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	if err != nil || string(got) != "data: 1\n\ndata: 2\n\n" {
-		t.Errorf("got %q, error %v", got, err)
-	}
-	g.idle()
-}
-
-// moved is a SplicedResponse of which the kernel moves something for a while.
-type moved struct {
-	notSpliced
-	looks atomic.Int64
-}
-
-func (m *moved) Redirected() int64 { return min(m.looks.Add(1), 5) }
-
-type movedSplicer struct {
-	NoSplice
-	m moved
-}
-
-func (s *movedSplicer) Begin(net.Conn, net.Conn, ResponseInfo) SplicedResponse { return &s.m }
-
-// TestIdleTimeoutOfASplicedStream: what the kernel moves counts as progress.
-func TestIdleTimeoutOfASplicedStream(t *testing.T) {
-	s := &movedSplicer{}
-	g := newRig(t, func(o *Options) { o.Splicer, o.Params.Timeouts.Idle = s, 20*time.Millisecond })
-	pieces := make(chan string, 1)
-	g.add("a", func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
-	pieces <- "data: 1\n\n"
-	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("the client took the broken answer for a whole one")
-	}
-	_ = resp.Body.Close()
-	if n := s.m.looks.Load(); n != 6 {
-		t.Errorf("the stream was looked at %d times, want 5 with progress and one without", n)
-	}
-	g.idle()
 }
 
 // TestHalfReadConnectionIsNotReused: after an abort the next request gets its own
@@ -390,6 +301,49 @@ func (faulty) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal)
 	panic("a fault")
 }
 
+// fragile is a Rewriter that panics: in the copy loop, or at the body's end.
+type fragile struct{ atEnd bool }
+
+func (f fragile) Readable(PinRequest) bool     { return true }
+func (f fragile) Request(PinRequest) PinAnswer { return PinAnswer{Slot: -1} }
+func (f fragile) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal) {
+	return f, RefusalNone
+}
+func (f fragile) Append(dst, p []byte) []byte {
+	if !f.atEnd {
+		panic("a fault")
+	}
+	return append(dst, p...)
+}
+func (f fragile) Finish([]byte) []byte { panic("a fault") }
+
+// TestPanicAbortsTheSplice: the kernel is told when the copy loop does not come to
+// its end, or it would go on writing to a client whose handler is gone.
+func TestPanicAbortsTheSplice(t *testing.T) {
+	for name, pinner := range map[string]fragile{"in the loop": {}, "at the end": {atEnd: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := &calls{}
+			g := newRig(t, func(o *Options) { o.Pinner, o.Splicer = pinner, s })
+			g.add("a", echo)
+			resp, err := g.client.Post("http://"+g.addr+"/v1/responses", "application/json", strings.NewReader(`{"input":"x"}`))
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+			}
+			if err == nil {
+				t.Error("the client took what it got for a whole answer")
+			}
+			g.idle()
+			if got := g.last(1).Abort; got != AbortHandler {
+				t.Errorf("abort %s, want handler", got)
+			}
+			if got := strings.Join(s.log, ","); got != "begin,abort" {
+				t.Errorf("calls %s, want begin,abort", got)
+			}
+		})
+	}
+}
+
 // TestPanicGivesEverythingBack: a fault of ours costs one request and nothing else.
 func TestPanicGivesEverythingBack(t *testing.T) {
 	g := newRig(t, func(o *Options) { o.Pinner = faulty{} })
@@ -416,7 +370,7 @@ func TestDrain(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- g.shutdown(20 * time.Second) }()
-	eventually(t, "new connections are refused", func() bool {
+	testutil.Eventually(t, "new connections are refused", func() bool {
 		c, err := net.Dial("tcp", g.addr)
 		if err == nil {
 			_ = c.Close()
@@ -464,7 +418,7 @@ func TestDrainTimeIsOver(t *testing.T) {
 		_ = resp.Body.Close()
 		code <- resp.StatusCode
 	}()
-	eventually(t, "two requests run", func() bool { return g.fleet.Snapshot(0, nil)[0].InFlight == 2 })
+	testutil.Eventually(t, "two requests run", func() bool { return g.fleet.Snapshot(0, nil)[0].InFlight == 2 })
 	if err := g.shutdown(20 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Shutdown: %v", err)
 	}

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/tautline/tautline/userspace/connect"
+	"github.com/tautline/tautline/userspace/upstream"
 )
 
 // Backend is where requests can be sent.
@@ -19,6 +22,13 @@ type Backend struct {
 	Name string
 	URL  string      // http or https; a path is put before every request's path
 	TLS  *tls.Config // for https; nil = the system's roots
+	// Site is whose gateway this is, or the Proxy's own. A request that came
+	// through another site is not sent back there. Empty = not known.
+	Site string
+	// Number is what the Splicer is told. Connections may outlive their backend, so
+	// the next one in its slot needs another number where the Splicer keeps
+	// accounts by it.
+	Number uint32
 }
 
 const (
@@ -34,9 +44,11 @@ const (
 // that were sent to it run.
 type backend struct {
 	slot      int
+	number    uint32 // for the Splicer
 	name      string
+	site      string
 	base      *url.URL
-	transport *http.Transport
+	transport *upstream.Transport
 }
 
 // newBackend checks the URL and makes the transport.
@@ -55,18 +67,33 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	u.RawPath = strings.TrimRight(u.RawPath, "/")
-	t := &http.Transport{
-		DialContext:            dial,
-		TLSClientConfig:        b.TLS.Clone(),
-		TLSHandshakeTimeout:    10 * time.Second,
-		MaxIdleConnsPerHost:    1 << 20, // a connection is kept for each concurrent request
-		IdleConnTimeout:        idleBackendConn,
-		DisableCompression:     true, // a body is passed on as it comes
-		MaxResponseHeaderBytes: maxResponseHead,
-		Protocols:              new(http.Protocols),
+	t := &upstream.Transport{
+		Addr:             hostPort(u),
+		Dial:             dial,
+		HandshakeTimeout: 10 * time.Second,
+		IdleTimeout:      idleBackendConn,
+		MaxHead:          maxResponseHead,
 	}
-	t.Protocols.SetHTTP1(true)
-	return &backend{slot: slot, name: b.Name, base: u, transport: t}, nil
+	if u.Scheme == "https" {
+		if t.TLS = b.TLS.Clone(); t.TLS == nil {
+			t.TLS = &tls.Config{}
+		}
+		if t.TLS.ServerName == "" {
+			t.TLS.ServerName = u.Hostname()
+		}
+	}
+	return &backend{slot: slot, number: b.Number, name: b.Name, site: b.Site, base: u, transport: t}, nil
+}
+
+// hostPort is where a URL's server listens.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		if port = "80"; u.Scheme == "https" {
+			port = "443"
+		}
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // target returns the URL of a request on this backend, its path spelled as the
@@ -85,6 +112,14 @@ func (b *backend) target(in *url.URL) *url.URL {
 		u.Path = b.base.Path + in.Path
 	}
 	return u
+}
+
+// SyscallConn gives access to the socket, which tells whether it is still open.
+func (c *backendConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // backendConn counts what is written to a backend, which decides whether a
@@ -208,7 +243,7 @@ func (p *Proxy) AddBackend(slot int, spec Backend) error {
 	if slot < 0 {
 		return errors.New("backend slot is negative")
 	}
-	b, err := newBackend(slot, spec, p.dialer(slot))
+	b, err := newBackend(slot, spec, p.dialer(spec.Number))
 	if err != nil {
 		return err
 	}
@@ -239,7 +274,7 @@ func (p *Proxy) RemoveBackend(slot int) {
 	copy(next, old)
 	next[slot] = nil
 	p.backends.Store(&next)
-	old[slot].transport.CloseIdleConnections()
+	old[slot].transport.Close()
 }
 
 // backend returns what a slot holds, or nil.
@@ -261,15 +296,13 @@ func (p *Proxy) anyBackend() bool {
 	return false
 }
 
-// dialer returns a transport's DialContext for a slot.
-func (p *Proxy) dialer(slot int) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialer returns a transport's DialContext for the backend with this number.
+func (p *Proxy) dialer(number uint32) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if d := p.params.Load().Timeouts.Connect; d > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, d)
-			defer cancel()
+			ctx = connect.Within(ctx, d)
 		}
-		c, err := p.splicer.DialBackend(ctx, network, addr, uint32(slot))
+		c, err := p.splicer.DialBackend(ctx, network, addr, number)
 		if err != nil {
 			return nil, err
 		}

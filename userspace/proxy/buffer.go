@@ -138,6 +138,16 @@ type bodyReader struct {
 	offset int
 }
 
+// Len returns how many bytes are left: the sign of a body that is in memory.
+func (r *bodyReader) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.buf == nil {
+		return 0
+	}
+	return r.buf.n - r.offset
+}
+
 // Read copies the next bytes.
 func (r *bodyReader) Read(p []byte) (int, error) {
 	r.mu.Lock()

@@ -43,7 +43,9 @@ type exchange struct {
 	plain    *buffer // the same decoded, for the Pinner; nil when it is not encoded or cannot be decoded
 	edited   bool    // the body that is sent is not the client's
 	pinned   int
+	meant    string // name of the backend that is pinned; empty = any in that slot
 	site     string // that is preferred; empty = none
+	came     []int  // slots of gateways that the request came through
 
 	ticket  decide.Ticket
 	decided decide.Decision
@@ -125,8 +127,8 @@ func (x *exchange) serve() verdict {
 		return x.refuseBody(why, err)
 	}
 	x.ready = x.p.clock()
-	if why, detail := x.pinning(); why != RefusalNone {
-		return x.refuse(why, detail)
+	if why := x.pinning(); why != RefusalNone {
+		return x.refuse(why, "")
 	}
 	a, why := x.send()
 	if a == nil {
@@ -146,6 +148,11 @@ func (x *exchange) admit() Refusal {
 	case !x.params.allows(x.r.URL.EscapedPath()):
 		return RefusalPath
 	}
+	loop, sites := x.p.through(x.r.Header)
+	if loop {
+		return RefusalLoop
+	}
+	x.came = x.p.back(sites)
 	if x.r.Method == http.MethodPost {
 		x.api = key.ParsePath(x.r.URL.Path)
 	}
@@ -266,9 +273,9 @@ func encoded(h http.Header) bool {
 }
 
 // pinning asks the Pinner, and carries out what it says.
-func (x *exchange) pinning() (Refusal, string) {
+func (x *exchange) pinning() Refusal {
 	if !x.readable {
-		return RefusalNone, ""
+		return RefusalNone
 	}
 	b := x.body.Load()
 	read := b
@@ -283,13 +290,13 @@ func (x *exchange) pinning() (Refusal, string) {
 	defer x.dropPlain()
 	defer func() { x.pin.Prompt, x.pin.Body = nil, nil }() // the buffers may go back to their pool
 	if a.Refuse != RefusalNone {
-		return a.Refuse, a.Detail
+		return a.Refuse
 	}
-	x.pinned, x.path, x.site = a.Slot, a.Path, a.Site
+	x.pinned, x.meant, x.path, x.site = a.Slot, a.Backend, a.Path, a.Site
 	if len(a.Edits) > 0 && read != nil {
 		edited, err := x.p.bodies.edited(read, a.Edits, x.params.BodyMemory)
 		if err != nil {
-			return bodyRefusal(err), ""
+			return bodyRefusal(err)
 		}
 		x.body.Store(edited)
 		x.edited = true
@@ -298,7 +305,7 @@ func (x *exchange) pinning() (Refusal, string) {
 			x.length = int64(edited.n)
 		}
 	}
-	return RefusalNone, ""
+	return RefusalNone
 }
 
 // timedBody reads a client's body with a limit on its patience: on the wait for

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/index"
 	"github.com/tautline/tautline/userspace/key"
@@ -28,7 +29,14 @@ type ledger struct {
 	mu        sync.Mutex
 	decisions []decide.Decision
 	tokens    []string
+	retries   []Retry
 	ends      []Summary
+}
+
+func (l *ledger) Retried(why Retry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retries = append(l.retries, why)
 }
 
 func (l *ledger) Decided(d decide.Decision) {
@@ -57,11 +65,28 @@ type rig struct {
 	ledger *ledger
 	addr   string // host:port
 	client *http.Client
+	pipes  *pipes // nil: loopback
 	down   bool
 }
 
-// newRig starts a proxy. Backends are added by add.
+// newRig starts a proxy on loopback. Backends are added by add.
 func newRig(tb testing.TB, change ...func(*Options)) *rig {
+	tb.Helper()
+	ln, err := Listen(tb.Context(), "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return newRigAt(tb, ln, nil, change...)
+}
+
+// newPipedRig starts a proxy in a bubble.
+func newPipedRig(tb testing.TB, n *pipes, change ...func(*Options)) *rig {
+	tb.Helper()
+	change = append([]func(*Options){func(o *Options) { o.Splicer = n }}, change...)
+	return newRigAt(tb, n.listen(), n, change...)
+}
+
+func newRigAt(tb testing.TB, ln net.Listener, n *pipes, change ...func(*Options)) *rig {
 	tb.Helper()
 	fp := decide.Default()
 	fp.Exploration = 0
@@ -69,6 +94,7 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 		tb:     tb,
 		fleet:  decide.NewFleet(fp, index.Default(), load.Default(), rand.New(rand.NewPCG(1, 2))),
 		ledger: &ledger{},
+		pipes:  n,
 	}
 	o := Options{
 		Params:   Default(),
@@ -86,14 +112,13 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ln, err := Listen(tb.Context(), "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
 	g.proxy, g.addr = p, ln.Addr().String()
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(ln, nil) }()
 	t := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 512}
+	if n != nil {
+		t.DialContext = n.dial
+	}
 	g.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	tb.Cleanup(func() {
 		t.CloseIdleConnections()
@@ -119,7 +144,12 @@ func (g *rig) shutdown(within time.Duration) error {
 // add makes a backend of a handler and returns its slot.
 func (g *rig) add(name string, h http.HandlerFunc, models ...string) int {
 	g.tb.Helper()
-	s := httptest.NewServer(h)
+	s := httptest.NewUnstartedServer(h)
+	if g.pipes != nil {
+		_ = s.Listener.Close()
+		s.Listener = g.pipes.listen()
+	}
+	s.Start()
 	g.tb.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return g.addURL(name, s.URL, models...)
 }
@@ -214,8 +244,8 @@ func (g *rig) raw(send string) string {
 // idle waits until no request runs and checks that every account is at zero.
 func (g *rig) idle() {
 	g.tb.Helper()
-	eventually(g.tb, "no request runs", func() bool { return g.proxy.Active() == 0 })
-	eventually(g.tb, "no body is held", func() bool { return g.proxy.BodyBytes() == 0 })
+	testutil.Eventually(g.tb, "no request runs", func() bool { return g.proxy.Active() == 0 })
+	testutil.Eventually(g.tb, "no body is held", func() bool { return g.proxy.BodyBytes() == 0 })
 	for _, b := range g.fleet.Snapshot(g.proxy.clock(), nil) {
 		if b.InFlight != 0 || b.Uncached != 0 {
 			g.tb.Errorf("backend %s: %d requests and %d uncached tokens in flight at the end", b.Spec.Name, b.InFlight, b.Uncached)
@@ -227,7 +257,7 @@ func (g *rig) idle() {
 func (g *rig) last(n int) Summary {
 	g.tb.Helper()
 	var s Summary
-	eventually(g.tb, fmt.Sprintf("%d requests have finished", n), func() bool {
+	testutil.Eventually(g.tb, fmt.Sprintf("%d requests have finished", n), func() bool {
 		g.ledger.mu.Lock()
 		defer g.ledger.mu.Unlock()
 		if len(g.ledger.ends) < n {
@@ -237,16 +267,6 @@ func (g *rig) last(n int) Summary {
 		return true
 	})
 	return s
-}
-
-// eventually waits for a condition; the wait is bounded, not timed.
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("never came true: %s", what)
-		}
-	}
 }
 
 // echo answers with what it got.

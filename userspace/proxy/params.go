@@ -11,11 +11,14 @@ import (
 // Default. Every field may be changed while running, through SetParams; it then
 // counts for requests that begin later.
 type Params struct {
-	Site         string   // named in errors only
+	Site         string   // this agent's; in Via fields as it was when the Proxy was made
 	MaxBodyBytes int64    // a longer request body is refused with 413
 	BodyMemory   int64    // bytes of all request bodies held at once; beyond it 503
 	AllowedPaths []string // exact escaped paths; empty = every path
 	Timeouts     Timeouts
+	// Retry503 is how many more backends a request for a prompt is offered to when
+	// one answers 503; 0 = that answer is passed on.
+	Retry503 int
 	// DebugHeaders adds x-tautline-backend and x-tautline-outcome to answers.
 	DebugHeaders bool
 }
@@ -35,12 +38,16 @@ type Timeouts struct {
 // in bytes a second. Slower than that is an attack or a dead link.
 const bodyRate = 1024
 
+// maxRetry503 bounds what an overloaded fleet makes of one request.
+const maxRetry503 = 8
+
 // Default returns the documented defaults.
 func Default() Params {
 	return Params{
 		Site:         "local",
 		MaxBodyBytes: 64 << 20,
 		BodyMemory:   1 << 30,
+		Retry503:     1,
 		Timeouts: Timeouts{
 			Connect:   2 * time.Second,
 			Header:    10 * time.Second,
@@ -59,6 +66,9 @@ func (p Params) Validate() error {
 	}
 	if p.BodyMemory < p.MaxBodyBytes {
 		bad("body memory: %d bytes hold no body of max_body_bytes %d", p.BodyMemory, p.MaxBodyBytes)
+	}
+	if p.Retry503 < 0 || p.Retry503 > maxRetry503 {
+		bad("routing.retry_503 must be in [0, %d], got %d", maxRetry503, p.Retry503)
 	}
 	for _, path := range p.AllowedPaths {
 		if !strings.HasPrefix(path, "/") {

@@ -36,12 +36,14 @@ type PinRequest struct {
 // PinAnswer is what a Pinner says about a request. The zero value of Edits and
 // Path, with Slot -1, means that the request goes on as it is.
 type PinAnswer struct {
-	Slot   int     // the slot to send to, or -1: choose as for any request
-	Site   string  // site whose backends are preferred; empty = none
-	Refuse Refusal // if not RefusalNone the request ends here
-	Detail string  // added to the refusal's message
-	Path   string  // escaped path to send instead; empty = as it came
-	Edits  []Edit  // replacements in Body, ascending and disjoint; it is then sent decoded
+	Slot int // the slot to send to, or -1: choose as for any request
+	// Backend is the name of the one that is meant: if another has got the slot
+	// meanwhile, the request ends with RefusalPinUnknown. Empty = whichever it is.
+	Backend string
+	Site    string  // site whose backends are preferred; empty = none
+	Refuse  Refusal // if not RefusalNone the request ends here
+	Path    string  // escaped path to send instead; empty = as it came
+	Edits   []Edit  // replacements in Body, ascending and disjoint; it is then sent decoded
 }
 
 // Edit replaces a span of a body.

@@ -45,6 +45,8 @@ type Proxy struct {
 	log      *slog.Logger
 	clock    func() decide.Instant
 
+	pseudonym string // of this process, in Via fields
+
 	params   atomic.Pointer[Params]
 	hasher   atomic.Pointer[key.Hasher]
 	backends atomic.Pointer[[]*backend]
@@ -89,6 +91,8 @@ func New(o Options) (*Proxy, error) {
 		recorder: o.Recorder,
 		log:      o.Log,
 		clock:    o.Clock,
+
+		pseudonym: pseudonym(o.Params.Site),
 	}
 	if p.splicer == nil {
 		p.splicer = NoSplice{}
@@ -188,7 +192,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.waitIdle()
 	for _, b := range *p.backends.Load() {
 		if b != nil {
-			b.transport.CloseIdleConnections()
+			b.transport.Close()
 		}
 	}
 	return err

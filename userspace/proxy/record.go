@@ -14,6 +14,8 @@ type Recorder interface {
 	// FirstToken reports the time from the request's head to the first token,
 	// for streamed answers only.
 	FirstToken(backend string, ttft time.Duration)
+	// Retried reports each time that a request is sent again.
+	Retried(why Retry)
 	// Finished is called exactly once for each request.
 	Finished(s Summary)
 }
@@ -38,11 +40,15 @@ func (NoRecorder) Decided(decide.Decision) {}
 // FirstToken does nothing.
 func (NoRecorder) FirstToken(string, time.Duration) {}
 
+// Retried does nothing.
+func (NoRecorder) Retried(Retry) {}
+
 // Finished does nothing.
 func (NoRecorder) Finished(Summary) {}
 
 // Retry says why a request was sent again, to a second backend or, RetryStale, on a
-// second connection. Nothing had been written to the first one.
+// second connection. Nothing had been written to the first one or, RetryRefused, it
+// had said that it would not take the request.
 type Retry uint8
 
 // The reasons for a retry.
@@ -51,10 +57,11 @@ const (
 	RetryConnect       // no connection to the backend
 	RetryStale         // a kept connection had been closed by the backend, nothing was written
 	RetryRemoved       // the backend was removed between the choice and the send
+	RetryRefused       // it answered 503 or 508: the engine's queue is full, or a gateway would send it back
 	retryCount
 )
 
-var retryNames = [retryCount]string{"none", "connect", "stale", "removed"}
+var retryNames = [retryCount]string{"none", "connect", "stale", "removed", "refused"}
 
 // String returns the label value.
 func (r Retry) String() string { return name(retryNames[:], int(r)) }

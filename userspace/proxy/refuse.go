@@ -16,6 +16,7 @@ type Refusal uint8
 const (
 	RefusalNone           Refusal = iota
 	RefusalPath                   // 404: not among allowed_paths
+	RefusalLoop                   // 508: it has been here before
 	RefusalUpgrade                // 501: WebSocket or CONNECT
 	RefusalTooLarge               // 413: over max_body_bytes
 	RefusalBadBody                // 400: the request's framing is broken
@@ -45,6 +46,7 @@ var kinds = [refusalCount]struct {
 }{
 	RefusalNone:           {name: "none"},
 	RefusalPath:           {"path", 404, "invalid_request_error", "not_found_error", "not_found", "This path is not served here."},
+	RefusalLoop:           {"loop", 508, "server_error", "api_error", "loop_detected", "The request came back to a gateway that had sent it on: their backends name each other."},
 	RefusalUpgrade:        {"upgrade", 501, "invalid_request_error", "invalid_request_error", "not_implemented", "Protocol upgrades and tunnels are not supported."},
 	RefusalTooLarge:       {"too_large", 413, "invalid_request_error", "request_too_large", "request_too_large", "The request body is too large."},
 	RefusalBadBody:        {"bad_body", 400, "invalid_request_error", "invalid_request_error", "bad_request", "The request body could not be read."},

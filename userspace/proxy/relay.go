@@ -16,7 +16,6 @@ import (
 func (x *exchange) relay(a *attempt) verdict {
 	resp := a.resp
 	x.sum.Code = resp.StatusCode
-	x.judge(a)
 	var rw Rewriter
 	if x.readable {
 		var why Refusal
@@ -35,7 +34,6 @@ func (x *exchange) relay(a *attempt) verdict {
 	if c.flush {
 		// The head must be out before the kernel may send anything after it.
 		if x.rc.Flush() != nil {
-			c.spliced.Abort()
 			return x.clientGone()
 		}
 	}
@@ -108,6 +106,7 @@ type copying struct {
 	token   bool         // the first token has been relayed
 	window  *usageWindow // nil: no usage to look for
 	spliced SplicedResponse
+	ended   bool  // spliced knows that the body was read to its end
 	read    int64 // body bytes of the backend that were passed
 	sent    int64 // body bytes written to the client
 	idle    time.Duration
@@ -144,7 +143,7 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		c.between = er.AtBoundary
 	}
 	c.spliced = x.p.splicer.Begin(clientConn(x.r), a.conn, ResponseInfo{
-		Backend:        uint32(a.backend.slot),
+		Backend:        a.backend.number,
 		ClientHTTP11:   x.r.ProtoAtLeast(1, 1),
 		ClientTLS:      x.r.TLS != nil,
 		BackendChunked: chunked(resp),
@@ -160,8 +159,12 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 	return c
 }
 
-// release gives back what was borrowed.
+// release gives back what was borrowed, on every way out, a panic's too: the
+// kernel must not go on writing to a client whose handler is gone.
 func (c *copying) release() {
+	if !c.ended {
+		c.spliced.Abort()
+	}
 	c.stop()
 	if c.buf != nil {
 		c.x.p.reads.Put(c.buf)
@@ -196,7 +199,6 @@ func (c *copying) run() verdict {
 		}
 		n, err := c.body.Read(buf)
 		if n > 0 && !c.pass(buf[:n]) {
-			c.spliced.Abort()
 			return c.x.clientGone()
 		}
 		switch {
@@ -264,9 +266,9 @@ func (c *copying) write(p []byte) bool {
 func (c *copying) end() verdict {
 	x := c.x
 	if c.rw != nil && !c.write(c.rw.Finish(c.out[:0])) {
-		c.spliced.Abort()
 		return x.clientGone()
 	}
+	c.ended = true
 	if err := c.spliced.End(); err != nil {
 		x.p.log.Warn("spliced response is damaged: client reset", "id", x.id, "backend", c.a.backend.name, "error", err)
 		x.sum.Abort = AbortSplice
@@ -302,7 +304,6 @@ func (c *copying) trailers() {
 // cut ends a body that broke off. The client must see that it is not whole.
 func (c *copying) cut(err error) verdict {
 	x := c.x
-	c.spliced.Abort()
 	if x.r.Context().Err() != nil {
 		return x.clientGone()
 	}

@@ -1,25 +1,10 @@
 package proxy
 
 import (
-	"context"
-	"errors"
-	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
-	"net/url"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
-)
-
-// Causes with which an attempt's context is cancelled.
-var (
-	errHeadTimeout = errors.New("no response head in time")
-	errIdle        = errors.New("response stood still for too long")
 )
 
 // failure says why there is no answer from a backend. Exactly one of refusal and
@@ -32,34 +17,12 @@ type failure struct {
 	retry   Retry // not RetryNone: nothing reached the backend
 }
 
-// attempt is one try to have a backend answer.
-type attempt struct {
-	x       *exchange
-	backend *backend
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	resp    *http.Response
-	timer   *time.Timer // head timeout, then idle timeout; nil when there is neither
-	watch   sync.Mutex  // held while the timer's function runs
-	ended   bool        // guarded by watch
-
-	asked   bool         // the transport began to look for a connection
-	conn    net.Conn     // what Splicer.Begin is to see
-	counted *backendConn // nil: there was no connection
-	reused  bool
-	before  int64 // bytes written to the connection before this request
-
-	headDone atomic.Bool
-	moving   atomic.Pointer[movement] // nil: nothing moves but what the copy loop reads
-
-	mu      sync.Mutex // guards the client's header against a late 1xx
-	settled bool       // RoundTrip has returned
-}
-
 // send chooses a backend and sends the request; once more if nothing reached the
-// first one. On success the attempt's response is the caller's to relay.
+// first one, and up to Retry503 times more to others if it was refused with 503. On
+// success the attempt's response is the caller's to relay.
 func (x *exchange) send() (*attempt, failure) {
 	header := requestHeader(x.r, x.id)
+	x.p.addVia(header, x.r)
 	if x.readable {
 		dropFields(header, unreadable)
 	}
@@ -76,28 +39,66 @@ func (x *exchange) send() (*attempt, failure) {
 		Site:   x.site,
 		Pinned: x.pinned,
 	}
-	var last failure // of the first choice; zero before it failed
-	for {
-		x.ticket, x.decided = x.p.router.Route(req, x.p.clock())
-		x.p.recorder.Decided(x.decided)
-		if x.decided.Slot < 0 {
-			if last.retry != RetryNone {
-				return nil, last // nobody else is left to try
-			}
+	if x.pinned < 0 {
+		req.Tried = x.came
+	}
+	defer x.dropBody()
+	var last failure     // of a choice that nothing reached; zero before there was one
+	var refused *attempt // what the last choice answered instead of taking the request
+	for left := x.params.Retry503; ; {
+		ticket, decided := x.p.router.Route(req, x.p.clock())
+		x.p.recorder.Decided(decided)
+		switch {
+		case decided.Slot >= 0 && refused != nil:
+			refused.discard()
+			refused = nil
+			x.retried(RetryRefused)
+		case decided.Slot >= 0:
+		case refused != nil: // nobody else is left to try
+			return refused, failure{}
+		case last.retry != RetryNone:
+			return nil, last
+		default:
+			x.ticket, x.decided = ticket, decided
 			return nil, x.noBackend()
 		}
-		a, why := x.try(header)
-		if a != nil {
-			return a, failure{}
-		}
-		x.ticket.Withdraw(x.p.clock())
-		if why.retry == RetryNone || last.retry != RetryNone {
+		x.ticket, x.decided = ticket, decided
+		a, why := x.try(header, left > 0)
+		switch {
+		case a != nil:
+			x.judge(a)
+			if !x.refusedBy(a) {
+				return a, failure{}
+			}
+			left--
+			refused = a
+		case why.retry == RetryNone || last.retry != RetryNone:
+			x.ticket.Withdraw(x.p.clock())
 			return nil, why
+		default:
+			x.ticket.Withdraw(x.p.clock())
+			x.retried(why.retry)
+			last = why
 		}
-		x.sum.Retry, last = why.retry, why
-		req.Tried = []int{x.decided.Slot}
+		req.Tried = append(req.Tried, x.decided.Slot)
 		req.Moves = x.ticket // the reservation goes along, in one step
 	}
+}
+
+func (x *exchange) retried(why Retry) {
+	x.sum.Retry = why
+	x.p.recorder.Retried(why)
+}
+
+// refusedBy tells whether an answer means that another backend may be asked: 503 is
+// what engines whose queue is full say before they begin (vLLM's
+// --max-num-queued-reqs and -tokens, SGLang's --max-queued-requests), 508 what a
+// gateway says that would send the request back here. 429 is the client's own
+// limit, other 5xx may come in the middle of the work.
+func (x *exchange) refusedBy(a *attempt) bool {
+	code := a.resp.StatusCode
+	return a.keep && (code == http.StatusServiceUnavailable || code == http.StatusLoopDetected) &&
+		(x.length == 0 || x.body.Load() != nil) && x.r.Context().Err() == nil
 }
 
 // promptBytes estimates the prompt where its bytes could not be told: the body is
@@ -136,228 +137,25 @@ const maxModelEcho = 256
 
 // try sends the request to the decided backend. A kept connection that turns out
 // to be closed is no fault of the backend: one new connection to it is tried
-// first, with the same reservation.
-func (x *exchange) try(header http.Header) (*attempt, failure) {
+// first, with the same reservation. again allows for another backend if this one
+// refuses; only a prompt can be offered elsewhere, a stored object cannot.
+func (x *exchange) try(header http.Header, again bool) (*attempt, failure) {
 	b := x.p.backend(x.decided.Slot)
 	if b == nil {
 		return nil, failure{refusal: RefusalConnect, retry: RetryRemoved}
 	}
+	if x.pinned >= 0 && x.meant != "" && x.meant != b.name {
+		return nil, failure{refusal: RefusalPinUnknown}
+	}
 	x.sum.Backend = b.name
-	a, why := x.attempt(b, header)
+	keep := again && x.api != key.APIUnknown && x.pinned < 0 && x.decided.Outcome != decide.Lone
+	a, why := x.attempt(b, header, keep)
 	if why.retry == RetryStale {
-		x.sum.Retry = RetryStale
+		x.retried(RetryStale)
 		b.transport.CloseIdleConnections() // they are most likely closed as well
-		a, why = x.attempt(b, header)
+		a, why = x.attempt(b, header, keep)
 	}
 	return a, why
-}
-
-// attempt makes one round trip.
-func (x *exchange) attempt(b *backend, header http.Header) (*attempt, failure) {
-	a := &attempt{x: x, backend: b}
-	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
-	if t := &x.params.Timeouts; t.ResponseHead > 0 || t.Idle > 0 {
-		a.timer = time.AfterFunc(maxWait, a.expired)
-	}
-	resp, err := b.transport.RoundTrip(a.request(header))
-	a.mu.Lock()
-	a.settled = true
-	a.mu.Unlock()
-	a.headDone.Store(true)
-	a.stopTimer() // what is left of the head's time is not the body's
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		_ = resp.Body.Close()
-		err = errors.New("the backend switched protocols without being asked")
-	}
-	if err != nil {
-		why := a.classify(err)
-		a.cancel(err)
-		a.stopTimer()
-		return nil, why
-	}
-	a.resp = resp
-	return a, failure{}
-}
-
-// maxWait is a timer's time while it has nothing to watch.
-const maxWait = 1 << 62
-
-// movement watches what the kernel moves past the copy loop.
-type movement struct {
-	by   Redirecting
-	seen int64 // when the timer ran out last; only the timer's goroutine uses it
-}
-
-// expired is what the timer does. It holds watch, so that nothing of an attempt
-// that has ended is touched.
-func (a *attempt) expired() {
-	a.watch.Lock()
-	defer a.watch.Unlock()
-	if a.ended {
-		return
-	}
-	if !a.headDone.Load() {
-		a.cancel(errHeadTimeout)
-		return
-	}
-	if m := a.moving.Load(); m != nil {
-		if n := m.by.Redirected(); n != m.seen {
-			m.seen = n
-			a.timer.Reset(a.x.params.Timeouts.Idle)
-			return
-		}
-	}
-	a.cancel(errIdle)
-}
-
-// stopTimer stops the timer for now; the copy loop may set it again.
-func (a *attempt) stopTimer() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-}
-
-// close ends the attempt. A connection whose answer was not read to its end is closed.
-func (a *attempt) close() {
-	a.stopTimer()
-	a.watch.Lock() // the timer's function is over, or will do nothing
-	a.ended = true
-	a.watch.Unlock()
-	a.cancel(nil)
-	_ = a.resp.Body.Close()
-}
-
-// request builds what is sent.
-func (a *attempt) request(header http.Header) *http.Request {
-	x := a.x
-	u := a.backend.target(x.r.URL)
-	if x.path != "" {
-		sent := &url.URL{RawPath: x.path, RawQuery: x.r.URL.RawQuery, ForceQuery: x.r.URL.ForceQuery}
-		if plain, err := url.PathUnescape(x.path); err == nil {
-			sent.Path = plain
-		} else {
-			sent.Path = x.path
-		}
-		u = a.backend.target(sent)
-	}
-	out := &http.Request{
-		Method:        x.r.Method,
-		URL:           u,
-		Host:          a.backend.base.Host,
-		Header:        header,
-		Proto:         "HTTP/1.1",
-		ProtoMajor:    1,
-		ProtoMinor:    1,
-		ContentLength: x.length,
-	}
-	if x.length < 0 {
-		out.TransferEncoding = []string{"chunked"}
-		out.Trailer = x.r.Trailer // filled in, at the latest when the body has been read
-	}
-	switch body := x.body.Load(); {
-	case x.stream != nil:
-		out.Body = x.stream
-	case x.length == 0 || body == nil:
-		out.Body = http.NoBody // a POST then says Content-Length: 0
-	default:
-		out.Body = body.reader()
-	}
-	return out.WithContext(httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{
-		GetConn:        func(string) { a.asked = true },
-		GotConn:        a.gotConn,
-		WroteRequest:   a.wroteRequest,
-		Got1xxResponse: a.informational,
-	}))
-}
-
-func (a *attempt) gotConn(info httptrace.GotConnInfo) {
-	a.counted, a.conn = inner(info.Conn)
-	a.reused = info.Reused
-	if a.counted != nil {
-		a.before = a.counted.written.Load()
-		// A body in memory follows the head at once, but not through TLS.
-		a.counted.join = info.Conn == net.Conn(a.counted) && a.x.length > 0 && a.x.stream == nil
-	}
-}
-
-// wroteRequest runs in a goroutine of the transport. From here on the request
-// will not be sent again, so its body is not needed any more.
-func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
-	if info.Err != nil {
-		return
-	}
-	a.x.wrote.CompareAndSwap(0, int64(a.x.p.clock()))
-	a.x.dropBody()
-	if t := a.x.params.Timeouts.ResponseHead; t > 0 {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if !a.settled {
-			a.timer.Reset(t)
-		}
-	}
-}
-
-// informational passes a 1xx response on, 100 Continue aside: that one was
-// answered when the body was read. It runs in a goroutine of the transport.
-func (a *attempt) informational(code int, header textproto.MIMEHeader) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.settled || code == http.StatusContinue || !a.x.r.ProtoAtLeast(1, 1) {
-		return nil
-	}
-	h := a.x.w.Header()
-	copyHeader(h, http.Header(header))
-	a.x.w.WriteHeader(code)
-	clear(h)
-	return nil
-}
-
-// classify finds out what a failed round trip means, and tells the Router.
-func (a *attempt) classify(err error) failure {
-	x := a.x
-	if cause := context.Cause(x.r.Context()); cause != nil {
-		switch {
-		case errors.Is(cause, errDrain):
-			return failure{refusal: RefusalDrain}
-		case x.stream != nil && x.stream.src.late():
-			return failure{refusal: RefusalSlowBody}
-		}
-		return failure{abort: AbortClient}
-	}
-	if x.stream != nil {
-		if read := x.stream.failed.Load(); read != nil {
-			return failure{refusal: bodyRefusal(*read), err: *read}
-		}
-	}
-	now := x.p.clock()
-	here := x.p.backend(a.backend.slot) == a.backend // or the slot may be another's by now
-	switch {
-	case errors.Is(context.Cause(a.ctx), errHeadTimeout):
-		if here {
-			x.p.router.Status(a.backend.slot, http.StatusGatewayTimeout, now)
-		}
-		return failure{refusal: RefusalHeadTimeout, err: err}
-	case !a.asked: // the transport would not even send it
-		return failure{refusal: RefusalBadBody, err: err}
-	case a.counted == nil:
-		if here {
-			x.p.router.ConnectFailed(a.backend.slot, now)
-		}
-		return failure{refusal: RefusalConnect, err: err, retry: x.again(RetryConnect)}
-	case a.reused && a.counted.written.Load() == a.before:
-		return failure{refusal: RefusalConnect, err: err, retry: x.again(RetryStale)}
-	}
-	if a.counted.written.Load() == a.before {
-		if here {
-			x.p.router.ConnectFailed(a.backend.slot, now)
-		}
-		return failure{refusal: RefusalConnect, err: err, retry: x.again(RetryConnect)}
-	}
-	if here {
-		// Not a failed connect, which ejects at once: it may be this request's doing.
-		x.p.router.Status(a.backend.slot, http.StatusBadGateway, now)
-	}
-	return failure{refusal: RefusalProtocol, err: err}
 }
 
 // again allows a retry unless the body is gone.

@@ -135,33 +135,6 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// TestSlowBodyLeavesNoDeadline: the limit on a body must not end a long answer,
-// nor the next request on the connection.
-func TestSlowBodyLeavesNoDeadline(t *testing.T) {
-	g := newRig(t, func(o *Options) { o.Params.Timeouts.Body = 100 * time.Millisecond })
-	g.add("a", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		select {
-		case <-time.After(300 * time.Millisecond):
-		case <-r.Context().Done():
-			t.Error("the request was broken off")
-		}
-		_, _ = io.WriteString(w, "ok")
-	})
-	for _, kind := range []string{"application/json", "audio/wav"} {
-		for range 2 {
-			req, err := http.NewRequest("POST", "http://"+g.addr+"/x", strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Content-Type", kind)
-			if resp, body := g.do(req); resp.StatusCode != 200 || body != "ok" {
-				t.Errorf("%s: %d %q", kind, resp.StatusCode, body)
-			}
-		}
-	}
-}
-
 // TestTruncatedBody: a body that ends before its length is not sent anywhere.
 func TestTruncatedBody(t *testing.T) {
 	g := newRig(t)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+
+	"github.com/tautline/tautline/userspace/connect"
 )
 
 // ErrDamaged is what SplicedResponse.End returns when the client did not get
@@ -17,7 +19,8 @@ type Splicer interface {
 	// WrapListener sees every client connection first. Identity when off.
 	WrapListener(ln net.Listener) net.Listener
 	// DialBackend opens a connection to the backend with this number. The
-	// connection it returns comes back in Begin.
+	// connection it returns comes back in Begin. It dials by connect.Dial,
+	// which ctx may give a time.
 	DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error)
 	// Begin is called once for each response with a body, before its head is
 	// flushed. It never returns nil; a response that cannot be spliced gets a value whose
@@ -73,7 +76,7 @@ func (NoSplice) WrapListener(ln net.Listener) net.Listener { return ln }
 func (NoSplice) DialBackend(ctx context.Context, network, addr string, _ uint32) (net.Conn, error) {
 	var d net.Dialer
 	d.SetMultipathTCP(false)
-	return d.DialContext(ctx, network, addr)
+	return connect.Dial(ctx, d, network, addr)
 }
 
 // Begin returns a SplicedResponse that does nothing.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/key"
 )
 
@@ -99,7 +100,7 @@ func TestFirstTokenReleasesTokens(t *testing.T) {
 				t.Fatalf("before the first token: %d requests, %d tokens in flight", s.InFlight, s.Uncached)
 			}
 			read(tc.token)
-			eventually(t, "the tokens are released", func() bool { return g.fleet.Snapshot(0, nil)[0].Uncached == 0 })
+			testutil.Eventually(t, "the tokens are released", func() bool { return g.fleet.Snapshot(0, nil)[0].Uncached == 0 })
 			if s := g.fleet.Snapshot(0, nil)[0]; s.InFlight != 1 || s.Decoding != 1 {
 				t.Errorf("after the first token: %d requests in flight, %d decoding", s.InFlight, s.Decoding)
 			}
@@ -484,6 +485,14 @@ func TestPinner(t *testing.T) {
 		if want := `/V1/RESPONSES/PLAIN%2F?Q=1 14 {"ID":"PLAIN"}-b`; resp.StatusCode != 200 || body != want {
 			t.Errorf("%d %q, want %q", resp.StatusCode, body, want)
 		}
+	}
+	m.answer = PinAnswer{Slot: slot, Backend: "b"}
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 200 {
+		t.Errorf("the backend that is meant: %d", resp.StatusCode)
+	}
+	m.answer.Backend = "former"
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 404 {
+		t.Errorf("another backend in its slot: %d", resp.StatusCode)
 	}
 	m.answer = PinAnswer{Slot: 77}
 	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 404 {

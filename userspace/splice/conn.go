@@ -101,8 +101,8 @@ func (c *clientConn) join(s *Splicer) Reason {
 func (c *clientConn) idle(unread int) (bool, error) {
 	var ok bool
 	err := control(c.raw, func(fd int) error {
-		bytes, memory, limit, err := pressure(fd)
-		ok = bytes <= unread && memory <= limit/4
+		var err error
+		ok, err = keepsUp(fd, unread)
 		return err
 	})
 	return ok, err
@@ -149,6 +149,8 @@ type backendConn struct {
 	exchange uint64 // number of the request and response under way
 	frame    framer
 	armed    *Response // has an arm of which the outcome is not known yet
+	claimed  bool      // the server's end has been taken
+	flow     bpf.Flow  // as it was last seen at rest; only arms change it
 }
 
 func (b *backendConn) Read(p []byte) (int, error) {
@@ -225,9 +227,26 @@ func (b *backendConn) Close() error {
 // settle gives the armed response its numbers; b.mu is held.
 func (b *backendConn) settle(f bpf.Flow, ok bool) {
 	if ok {
+		b.flow = f
 		b.armed.settle(f)
 	}
 	b.armed = nil
+}
+
+// enter begins a response on the connection: it returns the number of its exchange
+// and the flow at rest; false when the server's end has not been taken. The kernel
+// is asked until it has been, once for most connections.
+func (b *backendConn) enter() (exchange uint64, f bpf.Flow, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.claimed {
+		f, ok, err := b.set.Flow(b.key)
+		if err != nil || !ok || f.State != bpf.FlowPassing {
+			return 0, bpf.Flow{}, false
+		}
+		b.claimed, b.flow = true, f
+	}
+	return b.exchange, b.flow, true
 }
 
 // closeIf closes the connection while it still belongs to an exchange: afterwards it

@@ -18,6 +18,7 @@ import (
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -175,26 +176,10 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// bpffs mounts a bpf file system for the test.
-func bpffs(t *testing.T) string {
-	t.Helper()
-	needRoot(t)
-	dir := t.TempDir()
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatalf("mount bpffs: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // H8: the agent is killed under load. Nothing that it left disturbs the servers; the
 // next agent splices, also towards an engine that still holds old connections.
 func TestKilledAgent(t *testing.T) {
-	pins := bpffs(t) + "/tautline"
+	pins := testutil.BPFFS(t) + "/tautline"
 	gone := make(chan int, 10)
 	endless := until("long", gone)
 	hold := make(chan struct{})

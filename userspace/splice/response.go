@@ -83,14 +83,10 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 	if r.b, ok = backend.(*backendConn); !ok {
 		return Unclaimed
 	}
-	f, ok, err := r.s.set.Flow(r.b.key)
-	if err != nil || !ok || f.State != bpf.FlowPassing {
+	if r.exchange, r.first, ok = r.b.enter(); !ok {
 		return Unclaimed
 	}
-	r.first, r.last = f, f
-	r.b.mu.Lock()
-	r.exchange = r.b.exchange
-	r.b.mu.Unlock()
+	r.last = r.first
 	return Spliced
 }
 

@@ -223,7 +223,7 @@ func (r *rig) ended(res splice.Result, why splice.Reason) uint64 {
 // await waits until cond holds; the generous limit only ends a hang.
 func await(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if cond() {
 			return
 		}

@@ -38,17 +38,22 @@ func queued(fd int) (int, error) {
 	return n, nil
 }
 
-// pressure returns the unacknowledged bytes, and the kernel memory that they hold
-// together with its limit: many small messages hold much more than their bytes.
-func pressure(fd int) (bytes, memory, limit int, err error) {
-	if bytes, err = queued(fd); err != nil {
-		return 0, 0, 0, err
-	}
+// keepsUp tells whether the peer has acknowledged all but unread bytes, and these
+// hold no more than a quarter of the kernel memory that they may: many small
+// messages hold much more than their bytes.
+func keepsUp(fd, unread int) (bool, error) {
 	info, err := memInfo(fd)
 	if err != nil {
-		return 0, 0, 0, err
+		return false, err
 	}
-	return bytes, int(info[memWmemQueued]), int(info[memSndbuf]), nil
+	switch held := info[memWmemQueued]; {
+	case held == 0:
+		return true, nil
+	case held > info[memSndbuf]/4:
+		return false, nil
+	}
+	bytes, err := queued(fd)
+	return bytes <= unread, err
 }
 
 // Words of SO_MEMINFO, linux/sock_diag.h.
@@ -74,14 +79,11 @@ var errDead = errors.New("connection is dead")
 
 // position returns where the socket's write queue ends: bytes ever written, by
 // whomever, plus a constant. The two numbers that it is made of are read one after
-// the other, so it reads until no acknowledgement came between. A dead connection
-// takes no more bytes, and is errDead.
+// the other, so it reads until no acknowledgement can have come between. A dead
+// connection takes no more bytes, and is errDead.
 func position(fd int) (uint64, error) {
-	for range 100 {
-		before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return 0, fmt.Errorf("read TCP_INFO: %w", err)
-		}
+	var before uint64
+	for i := range 100 {
 		q, err := queued(fd)
 		if err != nil {
 			return 0, err
@@ -93,9 +95,10 @@ func position(fd int) (uint64, error) {
 		if after.State == tcpClose {
 			return 0, errDead
 		}
-		if before.Bytes_acked == after.Bytes_acked {
+		if q == 0 || i > 0 && before == after.Bytes_acked {
 			return after.Bytes_acked + uint64(q), nil
 		}
+		before = after.Bytes_acked
 	}
 	return 0, errMoving
 }

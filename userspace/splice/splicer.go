@@ -16,10 +16,10 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/userspace/connect"
 )
 
 // ErrDamaged says that a client's stream does not hold what it should. The client
@@ -41,8 +41,6 @@ type Params struct {
 	// Unread is how many bytes the client may have left unacknowledged for the
 	// kernel to be armed; nor may they hold a quarter of the send buffer.
 	Unread int
-	// ConnectTimeout bounds a dial, 0 leaves it to the context.
-	ConnectTimeout time.Duration
 }
 
 // Default returns the parameters that SPLICE was measured with.
@@ -111,13 +109,12 @@ func (s *Splicer) WrapListener(ln net.Listener) net.Listener {
 
 // DialBackend connects to a backend and announces the connection to the kernel
 // first, so that the server's end can be claimed. A connection that cannot be
-// announced works, unspliced.
+// announced works, unspliced. It dials by connect.Dial.
 func (s *Splicer) DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error) {
 	var d net.Dialer
-	d.Timeout = s.p.ConnectTimeout
 	d.SetMultipathTCP(false)
 	if s.set == nil {
-		return d.DialContext(ctx, network, addr)
+		return connect.Dial(ctx, d, network, addr)
 	}
 	d.ControlContext = func(_ context.Context, _, _ string, c syscall.RawConn) error {
 		// An error only means that this connection is not claimed: it is seen,
@@ -125,7 +122,7 @@ func (s *Splicer) DialBackend(ctx context.Context, network, addr string, backend
 		_ = control(c, func(fd int) error { return s.set.Announce(uintptr(fd), backend) })
 		return nil
 	}
-	c, err := d.DialContext(ctx, network, addr)
+	c, err := connect.Dial(ctx, d, network, addr)
 	if err != nil {
 		return nil, err
 	}

@@ -28,12 +28,22 @@ type wire struct {
 
 func newWire(t *testing.T) *wire {
 	t.Helper()
-	set := openDatapath(t).Maps()
+	return newWireOn(t, openDatapath(t).Maps())
+}
+
+func newWireOn(t *testing.T, set *maps.Set) *wire {
+	t.Helper()
 	w := &wire{t: t, set: set, s: splice.New(set, splice.Default())}
-	w.server, w.backend = w.pair(false, func(addr string) (net.Conn, error) {
-		return w.s.DialBackend(t.Context(), "tcp4", addr, 0)
-	})
+	w.dial()
 	return w
+}
+
+// dial makes another connection to the server the wire's.
+func (w *wire) dial() {
+	w.t.Helper()
+	w.server, w.backend = w.pair(false, func(addr string) (net.Conn, error) {
+		return w.s.DialBackend(w.t.Context(), "tcp4", addr, 0)
+	})
 }
 
 func (w *wire) pair(wrap bool, dial func(string) (net.Conn, error)) (accepted, dialled net.Conn) {
@@ -100,20 +110,45 @@ const askWire = "GET / HTTP/1.1\r\n\r\n"
 // begin has a response begun and armed: its head and one chunk are delivered.
 func (w *wire) begin(target, client net.Conn) *splice.Response {
 	w.t.Helper()
-	w.move(w.backend, w.server, askWire)
-	w.relay(target, client, head+chunk("first"))
-	r := w.s.Begin(target, w.backend, splice.ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true})
+	r := w.admit(target, client)
 	r.Flushed(5)
 	return r
 }
 
+// admit is begin without the arm.
+func (w *wire) admit(target, client net.Conn) *splice.Response {
+	w.t.Helper()
+	w.move(w.backend, w.server, askWire)
+	w.relay(target, client, head+chunk("first"))
+	return w.s.Begin(target, w.backend, splice.ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true})
+}
+
 func (w *wire) redirected() uint64 {
+	w.t.Helper()
+	return w.counters()[bpf.Redirected].Events
+}
+
+func (w *wire) counters() [bpf.ReasonCount]bpf.Counter {
 	w.t.Helper()
 	c, err := w.set.Counters()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return c[bpf.Redirected].Events
+	return c
+}
+
+// outcome ends a response whose last chunk the agent has had and wants it to be
+// counted so, as the only one.
+func (w *wire) outcome(r *splice.Response, want splice.Reason) {
+	w.t.Helper()
+	if err := r.End(); err != nil {
+		w.t.Error(err)
+	}
+	w.s.Counts(func(res splice.Result, why splice.Reason, n uint64) {
+		if n > 0 && (res != splice.Ended || why != want) || n != 1 && res == splice.Ended && why == want {
+			w.t.Errorf("%d responses %s as %s, want one ended as %s", n, res, why, want)
+		}
+	})
 }
 
 // net/http gives a connection to the next request when the body's end has been read,

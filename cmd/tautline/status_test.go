@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tautline/tautline/agent"
+	"github.com/tautline/tautline/agent/telemetry"
+)
+
+// TestTablesFitATerminal: with every outcome counted, too, and nothing left out.
+func TestTablesFitATerminal(t *testing.T) {
+	all := map[string]uint64{}
+	for _, outcome := range []string{"sticky", "no_match", "load_override", "exploration", "not_applicable", "lone", "pinned"} {
+		all[outcome] = 1_000_000
+	}
+	s := telemetry.Status{Backends: []telemetry.BackendStatus{
+		{Site: "local", Name: "gpu0", Admitted: true, Measured: true, Picks: all},
+		{Site: "local", Name: "gpu1", Why: "ejected", Picks: all, PollError: "connection refused"},
+	}}
+	var b strings.Builder
+	if err := printBackends(&b, s.Backends); err != nil {
+		t.Fatal(err)
+	}
+	table, notes, _ := strings.Cut(b.String(), "local/gpu1 cannot be polled: connection refused")
+	if notes != "\n" || !strings.Contains(table, "7000000") || !strings.Contains(table, "no: ejected") {
+		t.Errorf("printed\n%s", b.String())
+	}
+	for line := range strings.Lines(table) {
+		if n := len(strings.TrimRight(line, "\n")); n > 132 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	b.Reset()
+	if err := printStatus(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	if want := "exploration 2000000, load_override 2000000, lone 2000000"; !strings.Contains(b.String(), want) {
+		t.Errorf("lacks %q:\n%s", want, b.String())
+	}
+}
+
+func TestExplanationsSayYesAndNo(t *testing.T) {
+	var b strings.Builder
+	if err := printExplanation(&b, agent.Explanation{Candidates: []agent.Candidate{{Backend: "a", Sticky: true}, {Backend: "b"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); strings.Contains(got, "true") || strings.Contains(got, "false") || !strings.Contains(got, "yes") || !strings.Contains(got, "no") {
+		t.Errorf("printed\n%s", got)
+	}
+}

@@ -88,6 +88,7 @@ unpack() {
 	[ ! -d "$dir" ] || return 0
 	mapfile -t parts < <(apt-cache "${apt[@]}" depends "$package" |
 		sed -nE 's/^ *Depends: (linux-(binary|modules)-.*)/\1/p')
+	rm -rf "$work/deb" "$dir.part" # of a run that was cut off
 	mkdir -p "$work/deb" "$dir.part"
 	(cd "$work/deb" && apt-get "${apt[@]}" download "$package" "${parts[@]}") || die "cannot fetch $package"
 	for deb in "$work/deb/"*.deb; do

@@ -146,8 +146,8 @@ base() {
 boot() {
 	local m cpu=()
 	if [ "$accel" = tcg ]; then
-		# With cmpxchg16b 6.12 panics now and then under emulation; without it 7.0 and
-		# later have no memory (ENOMEM) for what a program keeps with a socket.
+		# With cmpxchg16b 6.12 panics now and then under emulation; without it 7.x
+		# has no memory (ENOMEM) for what a program keeps with a socket.
 		cpu=(-cpu "Haswell,-pcid,-cx16")
 		[[ $1 =~ ^linux-image-[3-6]\. ]] || cpu=(-cpu "Haswell,-pcid")
 	fi

@@ -30,7 +30,8 @@ import (
 // that begins while a request's body is still being written is passed on at once. A
 // request's body is closed in every case, possibly after RoundTrip has returned. The
 // body of an answer must be closed unless it was read to its end; closing it earlier
-// closes the connection, and so does the end of the request's context.
+// closes the connection, and so does the end of the request's context. A body that is
+// not empty has a method Buffered() int, as bufio.Reader has.
 type Transport struct {
 	// Addr is the host and port to dial.
 	Addr string
@@ -320,6 +321,14 @@ type body struct {
 	x    *exchange
 	keep bool
 	done error // what Read says from now on; nil: go on
+}
+
+// Buffered returns how many bytes behind the head, framing included, are here already.
+func (b *body) Buffered() int {
+	if b.done != nil {
+		return 0
+	}
+	return b.x.c.br.Buffered()
 }
 
 // errClosed is what a body says that was closed.

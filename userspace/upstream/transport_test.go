@@ -147,6 +147,7 @@ func TestAnswers(t *testing.T) {
 		{name: "HTTP/1.0", answer: "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", body: "hello"},
 		{name: "more than the answer", answer: plain + "HTTP/1.1 200 OK\r\n", body: "hello"},
 		{name: "more than no answer", answer: "HTTP/1.1 204 No Content\r\n\r\nx"},
+		{name: "no status", answer: "HTTP/1.1 099 OK\r\nContent-Length: 38\r\n\r\n" + "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", fails: errStatus},
 		{name: "another protocol", answer: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"},
 		{name: "cut body", answer: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello" + hangUp, body: "hello", fails: io.ErrUnexpectedEOF},
 		{name: "cut chunk", answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhello" + hangUp, body: "hello", fails: io.ErrUnexpectedEOF},

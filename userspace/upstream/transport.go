@@ -60,6 +60,9 @@ var ErrRequest = errors.New("request cannot be sent")
 // ErrHeadTooLarge says that the head of an answer is longer than Transport.MaxHead.
 var ErrHeadTooLarge = errors.New("response head is too large")
 
+// errStatus says that an answer's status is none (RFC 9110, 15).
+var errStatus = errors.New("response status is below 100")
+
 // RoundTrip implements http.RoundTripper. A request without a body that is safe to
 // repeat is sent a second time when a kept connection turns out to be closed; what
 // else to repeat is the caller's to decide.
@@ -229,6 +232,9 @@ func (x *exchange) head(r *http.Request) (*http.Response, error) {
 		resp, err := http.ReadResponse(x.c.br, r)
 		if err != nil {
 			return nil, err
+		}
+		if resp.StatusCode < 100 {
+			return nil, errStatus // net/http would give it a body, which 1xx have none of
 		}
 		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
 			x.c.left = -1

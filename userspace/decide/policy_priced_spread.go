@@ -140,11 +140,14 @@ func (c choice) owe(o *owed, cs []Candidate) {
 		ends[min(cs[i].Run, n)]++
 	}
 	holders, tokens := len(cs), 0.0
+	seen, wanted := int32(-1), 0.0
 	for i, begun := range c.q.Begun[:n] {
 		holders -= ends[i]
 		// More than all are in flight while those of a backend that left end.
-		b, all := float64(min(int(begun), c.q.InFlight)), float64(c.q.InFlight)
-		wanted := float64(len(cs)) * (b - spreadSure*math.Sqrt(b*(1-b/all))) / all
+		if begun != seen { // rarely: keys of one system prompt share their number
+			b, all := float64(min(int(begun), c.q.InFlight)), float64(c.q.InFlight)
+			seen, wanted = begun, float64(len(cs))*(b-spreadSure*math.Sqrt(b*(1-b/all)))/all
+		}
 		if wanted < 1 {
 			return
 		}

@@ -44,7 +44,7 @@ func kernelCheck() Check {
 		return c
 	}
 	if c.OK = major > 6 || major == 6 && minor >= 1; !c.OK {
-		c.Advice = "use Linux 6.1 or newer; an older one has other socket maps"
+		c.Advice = "use Linux 6.1 or newer: bpf_loop, which the program needs, came with 5.17, and none before 6.1 is tested"
 	}
 	return c
 }

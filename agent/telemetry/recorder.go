@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -25,8 +26,8 @@ const removed = "(removed)"
 // Recorder counts what the data path reports. It implements proxy.Recorder.
 // Only backends between Add and Forget have series of their own.
 type Recorder struct {
-	mu   sync.RWMutex // held while a series is looked up, so that Forget is final
-	live map[string]bool
+	mu   sync.RWMutex // held while a series is used, so that Forget is final
+	live map[string]series
 
 	requests *prometheus.CounterVec
 	refusals *prometheus.CounterVec
@@ -36,12 +37,19 @@ type Recorder struct {
 	route    prometheus.Histogram
 }
 
+// series are what nearly every request of a backend needs; the vectors look it up
+// by hashing labels.
+type series struct {
+	ttft prometheus.Observer
+	ok   prometheus.Counter // requests with code 200
+}
+
 var _ proxy.Recorder = (*Recorder)(nil)
 
 // NewRecorder returns a Recorder registered with reg.
 func NewRecorder(reg prometheus.Registerer) *Recorder {
 	r := &Recorder{
-		live: map[string]bool{"": true},
+		live: map[string]series{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tautline_requests_total", Help: "Requests ended, by the backend that answered (empty: none; (removed): one that a reload took away meanwhile) and the status sent; 499 when the client left before one was.",
 		}, []string{"backend", "code"}),
@@ -91,8 +99,8 @@ func (r *Recorder) Decided(decide.Decision) {}
 func (r *Recorder) FirstToken(backend string, ttft time.Duration) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.live[backend] {
-		r.ttft.WithLabelValues(backend).Observe(ttft.Seconds())
+	if s, ok := r.live[backend]; ok {
+		s.ttft.Observe(ttft.Seconds())
 	}
 }
 
@@ -105,7 +113,7 @@ func (r *Recorder) Finished(s proxy.Summary) {
 	if code == 0 {
 		code = clientClosed
 	}
-	r.ended(s.Backend, strconv.Itoa(code))
+	r.ended(s.Backend, code)
 	if s.Refusal != proxy.RefusalNone {
 		r.refusals.WithLabelValues(s.Refusal.String()).Inc()
 	}
@@ -118,20 +126,28 @@ func (r *Recorder) Finished(s proxy.Summary) {
 }
 
 // ended counts a request, under its backend if that is still there.
-func (r *Recorder) ended(backend, code string) {
+func (r *Recorder) ended(backend string, code int) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if !r.live[backend] {
+	s, ok := r.live[backend]
+	switch {
+	case ok && code == http.StatusOK:
+		s.ok.Inc()
+		return
+	case !ok && backend != "":
 		backend = removed
 	}
-	r.requests.WithLabelValues(backend, code).Inc()
+	r.requests.WithLabelValues(backend, strconv.Itoa(code)).Inc()
 }
 
 // Add gives a backend series of its own, until Forget.
 func (r *Recorder) Add(backend string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.live[backend] = true
+	r.live[backend] = series{
+		ttft: r.ttft.WithLabelValues(backend),
+		ok:   r.requests.WithLabelValues(backend, strconv.Itoa(http.StatusOK)),
+	}
 }
 
 // Forget drops the series of a backend that left. Requests that still run there
@@ -149,7 +165,7 @@ func (r *Recorder) Forget(backend string) {
 func (r *Recorder) TTFT(backend string) *Quantiles {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if !r.live[backend] {
+	if _, ok := r.live[backend]; !ok {
 		return nil
 	}
 	return quantiles(r.ttft.WithLabelValues(backend))

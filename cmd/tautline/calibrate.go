@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +26,7 @@ func newCalibrate() *cobra.Command {
 	f.StringVar(&o.Model, "model", "", "model (default: the first served)")
 	f.StringVar(&o.APIKey, "api-key", "", "sent as a bearer token")
 	f.IntVar(&o.Tokens, "batch-tokens", 8192, "B: tokens of one prompt, the engine's max_num_batched_tokens")
-	f.DurationVar(&o.Tolerance, "tolerance", 14*time.Second, "T_max: tolerated delay of the first token")
+	f.DurationVar(&o.Tolerance, "tolerance", calibrate.DefaultTolerance, "T_max, routing.ttft_tolerance: tolerated delay of the first token")
 	f.IntVar(&o.Samples, "samples", 20, "measured requests")
 	f.IntVar(&o.Warmup, "warm-up", 5, "requests before them")
 	f.BoolVar(&o.Words, "words", false, "random words instead of token ids")

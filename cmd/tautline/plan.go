@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/tautline/tautline/tools/plan"
@@ -27,7 +29,7 @@ func newPlan() *cobra.Command {
 	f.IntVar(&in.Servers, "servers", in.Servers, "model servers")
 	f.Float64Var(&in.BatchTokens, "batch-tokens", in.BatchTokens, "max_num_batched_tokens")
 	f.Float64Var(&in.BatchSeconds, "batch-seconds", in.BatchSeconds, "time of one such batch; see tautline calibrate")
-	f.Float64Var(&in.ToleranceSec, "tolerance-seconds", in.ToleranceSec, "T_max: tolerated delay of the first token")
+	tolerance := f.Duration("tolerance", time.Duration(in.ToleranceSec*float64(time.Second)), "T_max, routing.ttft_tolerance: tolerated delay of the first token")
 	f.IntVar(&in.PrefixTokens, "prefix", in.PrefixTokens, "shared tokens of a request")
 	f.IntVar(&in.UniqueTokens, "unique", in.UniqueTokens, "new tokens of a request")
 	f.IntVar(&in.Prefixes, "prefixes", in.Prefixes, "distinct prefixes")
@@ -35,7 +37,7 @@ func newPlan() *cobra.Command {
 	f.Float64Var(&in.Rate, "rate", in.Rate, "requests per second over the fleet")
 	o := addOutput(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		in.KVBudgetBytes = kvGiB * (1 << 30)
+		in.KVBudgetBytes, in.ToleranceSec = kvGiB*(1<<30), tolerance.Seconds()
 		r, err := plan.Compute(in)
 		if err != nil {
 			return usageError("%v", err)

@@ -49,6 +49,7 @@ func newSim() *cobra.Command {
 	f.IntVar(&o.DecodeSlots, "decode-slots", 0, "max_num_seqs of the engines (0: 256)")
 	f.IntVar(&o.KVTokens, "kv-tokens", 0, "KV cache of an engine (0: 262144)")
 	outages := f.StringSlice("outage", nil, "BACKEND:FROM or BACKEND:FROM:TO, as in 3:120s:180s: it dies and comes back empty")
+	f.BoolVar(&o.Unexplored, "unexplored", false, "the agent's policies do not explore")
 	f.BoolVar(&o.Unstreamed, "unstreamed", false, "answers are not streamed")
 	f.BoolVar(&o.Exact, "exact", false, "real 256-byte blocks (slower)")
 	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals (0: the preset's)")

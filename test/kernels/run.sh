@@ -81,14 +81,21 @@ apt-get "${apt[@]}" update 2>/dev/null || mv "$cache/sources.without" "$cache/so
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# unpack PACKAGE PATTERN...: puts files of a package into the cache, once.
+# unpack PACKAGE PATTERN...: puts files of a package, and of those into which newer
+# kernels are split, into the cache, once.
 unpack() {
-	local package=$1 dir=$cache/$1
+	local package=$1 dir=$cache/$1 deb parts
 	shift
 	[ ! -d "$dir" ] || return 0
+	mapfile -t parts < <(apt-cache "${apt[@]}" depends "$package" |
+		sed -nE 's/^ *Depends: (linux-(binary|modules)-.*)/\1/p')
 	mkdir -p "$work/deb" "$dir.part"
-	(cd "$work/deb" && apt-get "${apt[@]}" download "$package") || die "cannot fetch $package"
-	dpkg-deb --fsys-tarfile "$work/deb/"*.deb | tar -x -C "$dir.part" --wildcards "$@"
+	(cd "$work/deb" && apt-get "${apt[@]}" download "$package" "${parts[@]}") || die "cannot fetch $package"
+	for deb in "$work/deb/"*.deb; do
+		# A part has some of the files.
+		dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dir.part" --wildcards "$@" 2>/dev/null || true
+	done
+	[ -n "$(find "$dir.part" -type f)" ] || die "$package has no $*"
 	rm -r "$work/deb"
 	find "$dir.part" -name '*.ko.xz' -exec xz -d {} +
 	mv "$dir.part" "$dir"
@@ -120,9 +127,9 @@ offered() {
 # The image, but for the modules: busybox, init, the tests.
 base() {
 	local p dir
-	unpack busybox-static ./bin/busybox
+	unpack busybox-static '*/bin/busybox'
 	mkdir -p "$work/image"/{bin,modules,tests}
-	cp "$cache/busybox-static/bin/busybox" "$work/image/bin/"
+	find "$cache/busybox-static" -name busybox -type f -exec cp {} "$work/image/bin/" \;
 	install -m 755 test/kernels/init.sh "$work/image/init"
 	for p in "${packages[@]}"; do
 		dir=$work/image/tests/${p//\//-}
@@ -144,7 +151,7 @@ boot() {
 	done
 	(cd "$work/image" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) >"$work/initrd"
 	timeout "$limit" qemu-system-x86_64 "${machine[@]}" -m 512 -smp 1 -nographic -no-reboot -nodefaults -serial stdio \
-		-kernel "$cache/$1"/boot/vmlinuz-* -initrd "$work/initrd" \
+		-kernel "$(find "$cache/$1" -name 'vmlinuz*' -type f)" -initrd "$work/initrd" \
 		-append 'console=ttyS0 quiet panic=-1' </dev/null 2>/dev/null | tr -d '\r' >"$2" || true
 }
 
@@ -177,7 +184,7 @@ for m in "${modules[@]}"; do
 done
 table=$(row KERNEL VERSION RESULT PASS FAIL SKIP TIME)
 for k in "${kernels[@]}"; do
-	unpack "$k" './boot/vmlinuz-*' "${patterns[@]}"
+	unpack "$k" '*/vmlinuz*' "${patterns[@]}"
 	log=$cache/logs/$k.log
 	logs+=("$log")
 	echo "== $k, log in $log"

@@ -26,6 +26,7 @@ type Conditions struct {
 	// What the router sees of them.
 	Memory     float64       // router's memory over the engines' cache
 	TTL        time.Duration // of what the router remembers; own policies only
+	Unexplored bool          // own policies do not explore
 	Polls      time.Duration // interval
 	Unstreamed bool          // answers are not streamed: no first token is seen
 	Agents     int           // routing agents, each with a memory of its own
@@ -81,6 +82,7 @@ func (c *Conditions) apply(sc *Scenario) error {
 		sc.TTL = c.TTL
 	}
 	sc.Unstreamed = sc.Unstreamed || c.Unstreamed
+	sc.Unexplored = sc.Unexplored || c.Unexplored
 	if c.Exact && !sc.Perfect {
 		sc.BlockTokens = traffic.RealBlock
 	}

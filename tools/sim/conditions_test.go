@@ -69,6 +69,9 @@ func TestConditionsWork(t *testing.T) {
 	if c := run(Conditions{Outages: []Outage{{3, 30 * time.Second, 31 * time.Second}}}); c.Retried == 0 || c.Believed <= plain.Believed {
 		t.Errorf("a restart: %d retried, %.3f believed, %.3f without", c.Retried, c.Believed, plain.Believed)
 	}
+	if c := run(Conditions{Unexplored: true}); c.Outcomes["exploration"] != 0 || plain.Outcomes["exploration"] == 0 {
+		t.Errorf("%d explorations, %d by default", c.Outcomes["exploration"], plain.Outcomes["exploration"])
+	}
 	if c := run(Conditions{Polls: 20 * time.Second, Unstreamed: true}); c.Mean == run(Conditions{Unstreamed: true}).Mean {
 		t.Error("polls that come late change nothing, though only they show first tokens")
 	}

@@ -56,6 +56,7 @@ type Scenario struct {
 	Perfect     bool    // the toy: the router's memory is exactly the cache
 	Polls       time.Duration
 	TTL         time.Duration // of what the router remembers; 0 = the agent's default
+	Unexplored  bool          // the agent's policies do not explore; on the toy they never do
 	Unstreamed  bool          // answers come at once: the router sees no first token
 
 	Agents  int           // routing agents, each with memory and books of its own; 0 = 1
@@ -102,6 +103,7 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 		Rate:        sc.Rate,
 		Perfect:     sc.Perfect,
 		TTL:         sc.TTL,
+		Unexplored:  sc.Unexplored,
 		Rand:        rnd,
 	}
 	for _, b := range sc.Backends {

@@ -82,6 +82,7 @@ func (c *clientConn) join(s *Splicer) Reason {
 		if err = forceSendBuffer(fd, s.p.SendBuffer); err != nil {
 			return err
 		}
+		why = ClientGone
 		pos, err := position(fd)
 		if err != nil {
 			return err

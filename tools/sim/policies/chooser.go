@@ -58,6 +58,7 @@ type Setup struct {
 	Capacity    []int64       // tokens the router's memory holds per backend
 	Rate        float64       // prefill tokens/s of one healthy backend
 	TTL         time.Duration // of the router's memory; 0 = the agent's default
+	Unexplored  bool          // no exploration
 	Perfect     bool          // the toy: memory is exactly the cache, no marks expire
 	Rand        *rand.Rand
 }

@@ -46,6 +46,9 @@ func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet
 	p.EnoughBlocks = max(p.MinBlocks, int(math.Round(float64(p.EnoughBlocks)/scale)))
 	p.PrefillRate /= scale
 	ip, lp := index.Default(), load.Default()
+	if s.Unexplored {
+		p.Exploration = 0
+	}
 	if s.TTL > 0 {
 		ip.TTL = s.TTL
 	}

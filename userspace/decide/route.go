@@ -89,7 +89,7 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 			Slot: slot, Refusal: v.Refusal,
 			Run: run, Blocks: blocks, Uncached: q.Tokens - matched(q.Tokens, blocks, whole),
 			Tokens: v.Tokens, Requests: v.Requests, Decoding: v.Decoding,
-			Queue: v.Queue, Measured: v.Measured, KVUse: v.KVUse, HasKV: v.HasKV,
+			Queue: v.Queue, Measured: v.Measured, KVUse: v.KVUse, HasKV: v.HasKV, Held: v.HeldTok,
 			LastCold: f.backends[slot].lastCold,
 		}
 		for _, t := range r.Tried {

@@ -114,7 +114,8 @@ func get(t *testing.T, url string) (int, string) {
 const chat = `{"model":"stand-in","max_tokens":4,"messages":[{"role":"system","content":"%s"},{"role":"user","content":"hi"}]}`
 
 func TestMetricsAreNamedWellAndCountRequests(t *testing.T) {
-	a, _ := start(t, settings(t, nil, engine(t, nil).URL(), engine(t, nil).URL()))
+	never := map[string]any{"prefix_affinity.exploration": 0}
+	a, _ := start(t, settings(t, never, engine(t, nil).URL(), engine(t, nil).URL()))
 	body := fmt.Sprintf(chat, strings.Repeat("prefix ", 400))
 	for range 3 {
 		if code, text := post(t, "http://"+a.Addr()+"/v1/chat/completions", body); code != 200 {
@@ -128,6 +129,7 @@ func TestMetricsAreNamedWellAndCountRequests(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
+	testutil.Eventually(t, "the last request has been counted", func() bool { return a.proxy.Active() == 0 })
 	_, page := get(t, "http://"+a.AdminAddr()+"/metrics")
 	for _, want := range []string{
 		`grid_route_prefix_affinity_total{outcome="no_match"} 1`,

@@ -118,6 +118,8 @@ func TestABackendThatComesBackCountsFromZero(t *testing.T) {
 		if code, text := post(t, "http://"+a.Addr()+"/v1/chat/completions", `{"model":"m","stream":true,"messages":[]}`); code != 200 {
 			t.Fatalf("%d: %s", code, text)
 		}
+		// It is counted when its handler ends, a moment after its last byte.
+		testutil.Eventually(t, "the request has ended", func() bool { return a.proxy.Active() == 0 })
 	}
 	ask()
 	for _, urls := range [][]string{{}, {url}} {

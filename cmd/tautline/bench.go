@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tautline/tautline/tools/bench"
+	"github.com/tautline/tautline/tools/bench/peers"
 	"github.com/tautline/tautline/tools/bench/report"
 	"github.com/tautline/tautline/tools/bench/stream"
 )
@@ -26,8 +27,9 @@ func newBench() *cobra.Command {
 			"per request, time to first token, memory of open streams. The paths take turns in\n" +
 			"short rounds. Every response is checked to its last byte.\n\n" +
 			"Paths: direct, spliced and unspliced (tautline agent), nginx and haproxy (a worker or\n" +
-			"thread per CPU), nginx1 and haproxy1 (only one), and every --peer. Phases: streams,\n" +
-			"requests, ttft, idle. The spliced path needs root, or the capabilities of the agent.\n\n" +
+			"thread per CPU), nginx1 and haproxy1 (only one), net-http (a reverse proxy of Go's\n" +
+			"library alone), and every --peer. Phases: streams, requests, ttft, idle. The spliced\n" +
+			"path needs root, or the capabilities of the agent.\n\n" +
 			"It fails when a response was not exact, and when --assert-spliced is not reached.",
 		Example: "  tautline bench\n" +
 			"  tautline bench --paths direct,spliced,nginx --phases streams --streams 1000 --rounds 5 --chart bench.svg\n" +
@@ -110,6 +112,14 @@ func newBench() *cobra.Command {
 		Hidden:  true,
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return stream.Main(c.InOrStdin(), c.OutOrStdout()) },
+	})
+	c.AddCommand(&cobra.Command{
+		Use:     "net-http LISTEN UPSTREAM",
+		Short:   "The router of the path net-http, run by bench itself",
+		Example: "  tautline bench net-http 127.0.0.1:8080 127.0.0.1:8000",
+		Hidden:  true,
+		Args:    cobra.ExactArgs(2),
+		RunE:    func(c *cobra.Command, a []string) error { return peers.ServeNetHTTP(c.Context(), a[0], a[1]) },
 	})
 	return c
 }

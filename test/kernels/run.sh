@@ -87,7 +87,8 @@ unpack() {
 	local package=$1 dir=$cache/$1 deb parts
 	shift
 	[ ! -d "$dir" ] || return 0
-	mapfile -t parts < <(apt-cache "${apt[@]}" depends "$package" | grep -oE 'linux-(binary|modules)-[^ ]+')
+	mapfile -t parts < <(apt-cache "${apt[@]}" depends "$package" |
+		sed -nE 's/^ *Depends: (linux-(binary|modules)-.*)/\1/p')
 	mkdir -p "$work/deb" "$dir.part"
 	(cd "$work/deb" && apt-get "${apt[@]}" download "$package" "${parts[@]}") || die "cannot fetch $package"
 	for deb in "$work/deb/"*.deb; do
@@ -126,9 +127,9 @@ offered() {
 # The image, but for the modules: busybox, init, the tests.
 base() {
 	local p dir
-	unpack busybox-static ./bin/busybox
+	unpack busybox-static '*/bin/busybox'
 	mkdir -p "$work/image"/{bin,modules,tests}
-	cp "$cache/busybox-static/bin/busybox" "$work/image/bin/"
+	find "$cache/busybox-static" -name busybox -type f -exec cp {} "$work/image/bin/" \;
 	install -m 755 test/kernels/init.sh "$work/image/init"
 	for p in "${packages[@]}"; do
 		dir=$work/image/tests/${p//\//-}

@@ -11,6 +11,10 @@ import (
 // instanceDigits is the length of what follows the site in a pseudonym.
 const instanceDigits = 16
 
+// maxSites is how many sites of a Via field count: a client can write a head full of
+// them, and each is compared with every backend.
+const maxSites = 32
+
 // pseudonym names this process in Via fields (RFC 9110, 7.6.3): the site, and
 // digits of its own, for replicas of a site, and agents that were given no site,
 // share that.
@@ -39,7 +43,7 @@ func (p *Proxy) through(h http.Header) (loop bool, sites []string) {
 			switch {
 			case f[1] == p.pseudonym:
 				loop = true
-			case len(digits) == instanceDigits:
+			case len(digits) == instanceDigits && len(sites) < maxSites:
 				sites = append(sites, site)
 			}
 		}

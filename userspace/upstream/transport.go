@@ -154,13 +154,15 @@ type exchange struct {
 	c     *conn
 	ctx   context.Context
 	trace *httptrace.ClientTrace
-	stop  func() bool // false: the context has ended and the connection is closed
-	wrote chan error  // holds the outcome of writing once it is known
+	stop  func() bool   // false: the context has ended and the connection is being closed
+	shut  chan struct{} // closed when it is
+	wrote chan error    // holds the outcome of writing once it is known
 }
 
 // do sends r and reads the head of the answer. On an error the connection is closed.
 func (x *exchange) do(r *http.Request) (*http.Response, error) {
-	x.stop = context.AfterFunc(x.ctx, func() { _ = x.c.Close() })
+	x.shut = make(chan struct{})
+	x.stop = context.AfterFunc(x.ctx, func() { _ = x.c.Close(); close(x.shut) })
 	x.wrote = make(chan error, 1)
 	if n, ok := size(r); ok && n <= inlineBytes {
 		x.write(r)
@@ -276,7 +278,12 @@ func (x *exchange) outcome(r *http.Request) error {
 // end ends the exchange: the connection is kept for another one, or closed.
 func (x *exchange) end(keep bool) {
 	clean := x.c.release()
-	if !x.stop() || !clean || !keep {
+	if !x.stop() {
+		// Whoever waits for the answers' ends may take away next what closing needs.
+		<-x.shut
+		return
+	}
+	if !clean || !keep {
 		_ = x.c.Close()
 		return
 	}

@@ -51,6 +51,7 @@ func Kinds() []Kind {
 		{"direct", "no router: the client talks to the server", startDirect},
 		{"spliced", "tautline agent, splice.mode required", agentStarter("required")},
 		{"unspliced", "tautline agent, splice.mode off", agentStarter("off")},
+		{"net-http", "a reverse proxy of Go's net/http alone", startNetHTTP},
 		{"nginx", "nginx, unbuffered, a worker per CPU", nginxStarter("auto")},
 		{"nginx1", "nginx with one worker", nginxStarter("1")},
 		{"haproxy", "HAProxy, a thread per CPU", haproxyStarter(0)},

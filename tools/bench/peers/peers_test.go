@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tautline/tautline/tools/bench/usage"
 )
@@ -117,6 +118,37 @@ func gone(t *testing.T, p *Peer) {
 	if c, err := net.Dial("tcp", p.Addr); err == nil {
 		c.Close()
 		t.Errorf("%s still listens", p.Addr)
+	}
+}
+
+// TestNetHTTP: a request goes through net/http's own proxy, which ends with its context.
+func TestNetHTTP(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	defer srv.Close()
+	addr, err := freeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ServeNetHTTP(ctx, addr, strings.TrimPrefix(srv.URL, "http://")) }()
+	var text []byte
+	for range 500 { // until it listens
+		var resp *http.Response
+		if resp, err = http.Post("http://"+addr, "text/plain", strings.NewReader("hello")); err == nil {
+			text, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil || string(text) != "hello" {
+		t.Errorf("%q, %v", text, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

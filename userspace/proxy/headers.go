@@ -75,7 +75,7 @@ func namedIn(lists []string, field string) bool {
 // X-Forwarded-Proto or -Host that came with the request stays, for it describes
 // the outermost hop.
 func requestHeader(r *http.Request, id string) http.Header {
-	h := make(http.Header, len(r.Header)+6)
+	h := make(http.Header, len(r.Header)+7) // with Via
 	copyHeader(h, r.Header)
 	if namedIn(r.Header["Te"], "trailers") {
 		h["Te"] = []string{"trailers"}

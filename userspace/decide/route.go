@@ -85,13 +85,13 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		run := f.runs[slot]
 		blocks := r.covered(run)
 		c := &f.cands[i]
-		*c = Candidate{
-			Slot: slot, Refusal: v.Refusal,
-			Run: run, Blocks: blocks, Uncached: q.Tokens - matched(q.Tokens, blocks, whole),
-			Tokens: v.Tokens, Requests: v.Requests, Decoding: v.Decoding,
-			Queue: v.Queue, Measured: v.Measured, KVUse: v.KVUse, HasKV: v.HasKV, Held: v.HeldTok,
-			LastCold: f.backends[slot].lastCold,
-		}
+		*c = Candidate{} // a literal with all its fields would be made elsewhere and copied
+		c.Slot, c.Refusal = slot, v.Refusal
+		c.Run, c.Blocks, c.Uncached = run, blocks, q.Tokens-matched(q.Tokens, blocks, whole)
+		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
+		c.Queue, c.Measured = v.Queue, v.Measured
+		c.KVUse, c.HasKV, c.Held = v.KVUse, v.HasKV, v.HeldTok
+		c.LastCold = f.backends[slot].lastCold
 		for _, t := range r.Tried {
 			c.Tried = c.Tried || t == slot
 		}

@@ -21,19 +21,21 @@ const slabSize = 64
 
 // flight is the state behind a ticket. Fleets reuse them.
 type flight struct {
+	// What the end of a request reads lies together: of many in flight it comes
+	// from memory.
 	use        uint32
 	busy       bool
-	next       *flight
-	slot       int
-	generation uint32
-	model      int
-	bytes      int
-	keys       []key.Key
-	cover      []int32
 	settled    bool // the marks were used up
 	counted    bool // the keys count in the demand
-	mark       index.Mark
+	generation uint32
+	slot       int
+	model      int
+	bytes      int
 	held       load.Reservation
+	next       *flight
+	keys       []key.Key
+	cover      []int32
+	mark       index.Mark
 }
 
 // depart makes the reservation, the marks and the ticket of a decision.

@@ -135,8 +135,9 @@ func TestHolesAreWhereTheyBelong(t *testing.T) {
 		zigzag = append(zigzag, Point{20 + float64(i), 50 + 3*float64(i%2)})
 	}
 	p.Line(zigzag, Stroke{Paint: Solid(0), Width: 8})
+	img := pixels(t, p)
 	for x := 22.0; x < 58; x += 0.5 {
-		if got := rgb(pixels(t, p), x, 51.5); got != 0 {
+		if got := rgb(img, x, 51.5); got != 0 {
 			t.Fatalf("a hole in a line at %v: %06x", x, got)
 		}
 	}

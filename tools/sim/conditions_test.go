@@ -85,6 +85,9 @@ func TestAsidePresetsDiffer(t *testing.T) {
 			continue
 		}
 		sc := p.At(p.Knee)
+		if len(sc.Outages) == 0 {
+			sc.Shorten(200 * time.Second)
+		}
 		res := run1(t, sc, named(t, "sticky-until-saturated")[0], 1)
 		if other, there := p90s[res.P90]; there || res.Completed < 50 {
 			t.Errorf("%s: %d completed, p90 %v as %s", p.Name, res.Completed, res.P90, other)

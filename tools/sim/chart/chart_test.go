@@ -72,8 +72,10 @@ func TestOddData(t *testing.T) {
 				t.Fatal(err)
 			}
 			parse(t, b.Bytes())
-			if err := d.Draw().PNG(io.Discard); err != nil {
-				t.Error(err)
+			if name == "not finite" || name == "empty heat" { // large pictures take long to compress
+				if err := d.Draw().PNG(io.Discard); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}

@@ -58,7 +58,13 @@ func (x *exchange) attempt(b *backend, header http.Header, keep bool) (*attempt,
 	a.settled = true
 	a.mu.Unlock()
 	a.headDone.Store(true)
-	a.stopTimer() // what is left of the head's time is not the body's
+	// What is left of the head's time is not the body's. Where nothing was left, the
+	// timer's function may still be on its way, and would take the body for idle.
+	if a.timer != nil && !a.timer.Stop() && err == nil {
+		_ = resp.Body.Close()
+		a.cancel(errHeadTimeout)
+		err = errHeadTimeout
+	}
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
 		_ = resp.Body.Close()
 		err = errors.New("the backend switched protocols without being asked")

@@ -106,6 +106,8 @@ func TestPricedSpreadIsNowhereTheWrongChoice(t *testing.T) {
 		{"b2b", 20, 120},     // nothing to choose yet: the others must not be better
 		{"mixed", 0.7, 120},  // all together: the blend's weights do not fit
 		{"chat", 1000, 80},
+		{"toy", 40, 80},      // tight caches: copies that chance seems to ask for
+		{"mixed", 0.85, 120}, // overload: memory runs out first
 	}
 	names := []string{"priced-spread", "priced", "weighted-blend", "sticky-until-saturated"}
 	var points []Point
@@ -130,7 +132,7 @@ func TestPricedSpreadIsNowhereTheWrongChoice(t *testing.T) {
 			if got > 1.05*best+0.3 {
 				wrong[name] = true
 			}
-			if k == 0 && got > 1.05*best+0.15 {
+			if k == 0 && got > 1.05*best+0.1 {
 				t.Errorf("%s %v: p90 of %s %.2f s, of the best %.2f s", c.preset, c.load, name, got, best)
 			}
 		}

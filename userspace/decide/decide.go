@@ -44,6 +44,7 @@ type Candidate struct {
 	Measured bool  // Queue is known
 	KVUse    float64
 	HasKV    bool
+	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
 	LastCold uint64  // rises with each request without a match sent there; 0 = never (weighted-blend)
 	Evicts   bool    // the fill drives something out (priced-spread)
 	Age      Instant // how long ago that was used

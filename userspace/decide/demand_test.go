@@ -156,8 +156,8 @@ func holders(t *testing.T, policy Policy) (n int) {
 	return n
 }
 
-// A request more costs 2 x 300 tokens where it decodes, and 64 x 2 in stalls.
-// Under priced the copy of 2,560 tokens costs 3 x as much, under priced-spread 1 x.
+// Under priced a request more costs 2 x 300 tokens where it decodes, 64 x 2 in stalls,
+// and the copy of 2,560 tokens 3 x as much; under priced-spread 4 x 300 and 1 x.
 func TestPromptOfAllIsSpread(t *testing.T) {
 	if a, b := holders(t, PricedSpread), holders(t, Priced); a < 2*b {
 		t.Errorf("%d backends of 8 hold it under priced-spread, %d under priced; want twice as many", a, b)

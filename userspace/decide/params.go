@@ -109,8 +109,9 @@ type Params struct {
 	PrefillRate          float64 // tokens per second
 	QueuedRequestSeconds float64 // wait that one queued request stands for
 
-	// priced and priced-spread: what a fill costs others, how many running answers it stalls at
-	// most, and what one more answer slows the others per token.
+	// priced and priced-spread: what a fill costs others, how many running answers
+	// it stalls at most, and what one more answer slows the others per token. Under
+	// priced-spread the cap is that of an empty KV cache, and delta counts double.
 	Kappa, Cap, Delta float64
 }
 

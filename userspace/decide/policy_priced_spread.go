@@ -9,7 +9,7 @@ import (
 )
 
 // The constants of priced-spread. They were picked in simulation, on one grid
-// of workloads; DECISIONS.md has the table.
+// of workloads; DECISIONS.md has the table and how far they can be moved.
 const (
 	// spreadBatch is how much one step of an engine prefills, in tokens, and
 	// spreadStalls how many running answers that one step is charged for.
@@ -22,17 +22,27 @@ const (
 	// firstReuse and reuseDecay start and move the mean age of reuse.
 	firstReuse = 10 * time.Second
 	reuseDecay = 0.99
+	// spreadSure is by how many standard deviations a share must be seen to
+	// exceed what one more copy asks for.
+	spreadSure = 3
+	// spreadFull bounds the KV use that the cap of stalls is divided by.
+	spreadFull = 0.99
+	// A request in flight slows the others like spreadAnswer of priced; so do
+	// spreadHeld tokens of context.
+	spreadAnswer = 2
+	spreadHeld   = 3750
 )
 
-// pricedSpread is priced with three changes to what others pay for a fill:
+// pricedSpread is priced with changes to what others pay for a request:
 //
-//	L + m + w (kappa + x) + (w - u) min(d, cap) + u min(d, 2) + delta o a
+//	L + m + w (kappa + x) + (w - u) min(d, cap / (1-K)) + u min(d, 2) + delta o (2 a + H/3750)
 //
 // L, m, d, o, a, kappa, cap and delta are those of priced. w is m without the
 // copies that ought to exist: if a share s of the other requests in flight
 // begins with a key, s times the backends ought to hold it, and one that makes
 // such a copy is not charged for it. Otherwise a prompt that all share stays
-// where it was first, and all with it.
+// where it was first, and all with it. The share is that of a sample, so s is
+// what it exceeds for certain: three standard deviations less.
 //
 // u is what must be filled wherever the request goes: the smallest m of all, at
 // most 8,192 tokens and at most w. It stalls answers anyway; the one step that
@@ -41,16 +51,25 @@ const (
 // x is between 0 and 1: e^(-age/4R), where age is how long ago the content was
 // used that the fill would evict, and R the mean age at which content is used
 // again; 0 where there is room. It keeps fills away from live content.
+//
+// K is the polled share of the KV cache that running requests hold, H the same
+// in tokens. An answer is slowed by the context that is read beside it in each
+// step, and one that is stalled holds its memory longer: the fuller the cache,
+// the sooner a request waits for that. A backend that does not say is taken to
+// be like the mean of those that do.
 func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	p := c.p
 	run, blocks := 0, 0
 	least := int64(spreadBatch)
+	var use, held mean
 	for i := range cs {
 		e := &cs[i]
 		least = min(least, e.Uncached)
 		if e.Run > run {
 			run, blocks = e.Run, e.Blocks
 		}
+		use.add(e.KVUse, e.HasKV)
+		held.add(float64(e.Held), e.saysHeld())
 	}
 	var o owed
 	c.owe(&o, cs)
@@ -63,11 +82,38 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		if e.Evicts && c.q.Reuse > 0 {
 			x = spreadAge * math.Exp(-float64(e.Age)/(spreadIdle*float64(c.q.Reuse)))
 		}
+		k := min(max(use.or(e.KVUse, e.HasKV), 0), spreadFull)
+		h := held.or(float64(e.Held), e.saysHeld())
 		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+x) +
-			(w-u)*min(d, p.Cap) + u*min(d, spreadStalls) +
-			p.Delta*c.q.Output*float64(e.Requests)
+			(w-u)*min(d, p.Cap/(1-k)) + u*min(d, spreadStalls) +
+			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests)+h/spreadHeld)
 	}
 	return c.compared(cs, run, blocks)
+}
+
+// saysHeld is whether Held is known: an engine may report its KV use without the
+// size of its cache.
+func (c *Candidate) saysHeld() bool { return c.HasKV && (c.Held > 0 || c.KVUse <= 0) }
+
+// mean is that of the values that are known.
+type mean struct {
+	sum float64
+	n   int
+}
+
+func (m *mean) add(v float64, known bool) {
+	if known {
+		m.sum += v
+		m.n++
+	}
+}
+
+// or returns v, or the mean in place of what is not known, 0 of none.
+func (m *mean) or(v float64, known bool) float64 {
+	if known || m.n == 0 {
+		return v
+	}
+	return m.sum / float64(m.n)
 }
 
 // owed is how many tokens of a prompt lack copies that ought to exist.
@@ -94,10 +140,14 @@ func (c choice) owe(o *owed, cs []Candidate) {
 		ends[min(cs[i].Run, n)]++
 	}
 	holders, tokens := len(cs), 0.0
+	seen, wanted := int32(-1), 0.0
 	for i, begun := range c.q.Begun[:n] {
 		holders -= ends[i]
 		// More than all are in flight while those of a backend that left end.
-		wanted := float64(len(cs)*min(int(begun), c.q.InFlight)) / float64(c.q.InFlight)
+		if begun != seen { // rarely: keys of one system prompt share their number
+			b, all := float64(min(int(begun), c.q.InFlight)), float64(c.q.InFlight)
+			seen, wanted = begun, float64(len(cs))*(b-spreadSure*math.Sqrt(b*(1-b/all)))/all
+		}
 		if wanted < 1 {
 			return
 		}

@@ -28,17 +28,20 @@ func TestTermsOfPricedSpread(t *testing.T) {
 		want   []float64 // costs
 	}{
 		{"half ought to be held twice",
-			// 4 backends x 5/10 = 2 copies of the first 50 blocks, of which 2 hold the
-			// first 20; 4 x 2/10 < 1 of the others. So 30 blocks are owed.
-			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 10, begun(50, 5, 50, 2) },
+			// 4 backends x 0.55 = 2 copies of the first 50 blocks, of which 2 hold the
+			// first 20; 4 x 0.16 < 1 of the others. So 30 blocks are owed.
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 1000, begun(50, 600, 50, 200) },
 			[]side{{run: 100}, {}, {run: 20}, {}},
 			[]float64{0, 6400 + 4480*2, 5120 + 3200*2, 6400 + 4480*2}},
 		{"and is",
-			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 10, begun(50, 5, 50, 2) },
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 1000, begun(50, 600, 50, 200) },
 			[]side{{run: 100}, {run: 50}, {}, {}}, []float64{0, 9600, 19200, 19200}},
+		{"half of a few may be chance", // (5 - 3 x 1.58) / 10 for certain
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 10, begun(50, 5, 50, 2) },
+			[]side{{run: 100}, {}, {run: 20}, {}}, []float64{0, 19200, 15360, 19200}},
 		{"the holders fall along the prompt with the share",
 			// Blocks 0-19: 3 hold of 4 wanted, a 4th is owed; 20-59: 2 of 3; 60-99: 1 of 1.
-			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 4, begun(20, 4, 40, 3, 40, 1) },
+			func(q *Question, _ []Candidate) { q.InFlight, q.Begun = 1000, begun(20, 1000, 40, 800, 40, 300) },
 			[]side{{run: 100}, {run: 60}, {run: 20}, {}},
 			[]float64{0, 2560 * 3, 5120 + 2560*2, 6400 + 2560*2}},
 		{"of keys that reach further than blocks",
@@ -53,9 +56,9 @@ func TestTermsOfPricedSpread(t *testing.T) {
 			func(q *Question, _ []Candidate) { q.Begun = begun(100, 3) },
 			[]side{{run: 100}, {}}, []float64{0, 19200}},
 		{"what nobody holds stalls two answers",
-			// 1,600 must be filled anywhere: 1,600 x 2, the other 4,800 x 9. 2 x 300 per request.
+			// 1,600 must be filled anywhere: 1,600 x 2, the other 4,800 x 9. 4 x 300 per request.
 			nil, []side{{run: 75, requests: 9, decoding: 9}, {requests: 9, decoding: 9}},
-			[]float64{1600*3 + 1600*2 + 5400, 6400*3 + 1600*2 + 4800*9 + 5400}},
+			[]float64{1600*3 + 1600*2 + 10800, 6400*3 + 1600*2 + 4800*9 + 10800}},
 		{"up to a batch",
 			func(q *Question, cs []Candidate) {
 				for i := range cs {
@@ -74,6 +77,24 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[3].Age = 1 * s // and evicts nothing
 			},
 			[]side{{}, {}, {}, {}}, []float64{6400 * 4, 6400 * (3 + 1/math.E), 19200, 19200}},
+		{"a full cache stalls more, and its context slows", // cap 16 / (1 - 1/2); 2 x 300 x 75,000/3,750
+			func(q *Question, cs []Candidate) {
+				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.5, true, 75000
+				cs[1].HasKV = true
+			},
+			[]side{{decoding: 40}, {decoding: 40}, {run: 100}},
+			[]float64{6400*3 + 6400*32 + 12000, 6400*3 + 6400*16, 6000}},
+		{"one that does not say its KV use is like the others",
+			func(q *Question, cs []Candidate) {
+				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.75, true, 150000
+				cs[1].KVUse, cs[1].HasKV, cs[1].Held = 0.25, true, 75000
+				cs[2].KVUse, cs[2].HasKV = 0.5, true // but not its size
+			},
+			[]side{{run: 100}, {}, {}, {decoding: 40}},
+			[]float64{24000, 19200 + 12000, 19200 + 18000, 19200 + 6400*32 + 18000}},
+		{"more than full",
+			func(q *Question, cs []Candidate) { cs[0].KVUse, cs[0].HasKV = 1.5, true },
+			[]side{{decoding: 2000}, {run: 100}}, []float64{19200 + 6400*1600, 0}},
 		{"unless the copy is owed",
 			func(q *Question, cs []Candidate) {
 				q.Reuse, q.InFlight, q.Begun = 5*s, 1, begun(100, 1)

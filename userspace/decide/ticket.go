@@ -171,6 +171,7 @@ func (t Ticket) end(f *Fleet, now Instant) {
 	if !fl.settled {
 		f.index.Withdraw(fl.mark)
 	}
+	f.index.End(fl.mark)
 	if fl.counted {
 		f.demand.remove(fl.keys)
 	}

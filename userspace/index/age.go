@@ -41,8 +41,7 @@ func (h *entry) unmarked(ttl time.Duration) {
 }
 
 // Evicts says whether the slot would have to give up a key to take in so many
-// more keys that cover so many blocks, and the age of the first one to go, the
-// least recent. What the slot holds is as of the latest mark, confirmation or
+// more keys that cover so many blocks, and the age of the first one to go. What the slot holds is as of the latest mark, confirmation or
 // look-up.
 func (x *Index) Evicts(slot, keys, blocks int, now time.Duration) (age time.Duration, some bool) {
 	x.mu.RLock()
@@ -58,5 +57,5 @@ func (x *Index) Evicts(slot, keys, blocks int, now time.Duration) (age time.Dura
 	if !x.over(s, need) {
 		return 0, false
 	}
-	return x.age(&s.entries[s.entries[0].links[byUse].next], now), true
+	return x.age(&s.entries[s.first()], now), true
 }

@@ -44,7 +44,11 @@ func chain(t *tape) (keys []key.Key, cover []int32) {
 	return keys, cover
 }
 
-type pair struct{ fast, slow Mark }
+// pair is one request in both.
+type pair struct {
+	fast, slow Mark
+	settled    bool
+}
 
 // play runs the same operations on the index and on the reference, and compares
 // all that can be seen after each.
@@ -59,9 +63,10 @@ func play(t *testing.T, input []byte) {
 	var marks []pair
 	settle := func() (m pair) {
 		if len(marks) > 0 {
-			i := in.next(len(marks))
-			m = marks[i]
-			marks = slices.Delete(marks, i, i+1)
+			if i := in.next(len(marks)); !marks[i].settled {
+				marks[i].settled = true
+				m = marks[i]
+			}
 		}
 		return m
 	}
@@ -72,7 +77,7 @@ func play(t *testing.T, input []byte) {
 		switch op := in.next(32); op {
 		default:
 			keys, cover := chain(&in)
-			marks = append(marks, pair{fast.Mark(slot, keys, cover, now), slow.Mark(slot, keys, cover, now)})
+			marks = append(marks, pair{fast.Mark(slot, keys, cover, now), slow.Mark(slot, keys, cover, now), false})
 		case 0, 1, 2, 3, 4, 5, 6, 7, 8:
 			m := settle()
 			fast.Confirm(m.fast, now)
@@ -104,6 +109,13 @@ func play(t *testing.T, input []byte) {
 			p = Params{Capacity: 1 + in.next(40), TTL: time.Duration(1 + in.next(90)), PendingTTL: time.Duration(1 + in.next(15))}
 			fast.SetParams(p)
 			slow.SetParams(p)
+		case 20, 21, 22, 23, 24, 25:
+			if len(marks) > 0 {
+				i := in.next(len(marks))
+				fast.End(marks[i].fast)
+				slow.End(marks[i].slow)
+				marks = slices.Delete(marks, i, i+1)
+			}
 		case 19:
 			now += time.Duration(in.next(60))
 		}
@@ -150,6 +162,10 @@ func checkShelves(t *testing.T, fast *Index, slow *reference) {
 		}
 		var order []key.Key
 		for e := f.entries[0].links[byUse].next; e != 0; e = f.entries[e].links[byUse].next {
+			if e == f.divider {
+				order = append(order, divider)
+				continue
+			}
 			order = append(order, f.entries[e].key)
 			distinct[f.entries[e].key] = true
 		}

@@ -11,8 +11,9 @@ import (
 
 // Index maps keys to the backends that hold them.
 //
-// Each backend has a shelf: a bounded list of keys in the order of use, with
-// deadlines. A table over all shelves tells for each key which backends hold
+// Each backend has a shelf: a bounded list of keys in the order in which its
+// engine would give them up, with deadlines. An engine keeps what a request in
+// flight uses, and of the rest what was let go latest; so does a shelf. A table over all shelves tells for each key which backends hold
 // it, so that the runs of one request cost a look-up per key however many
 // backends there are. The table is exact at the instant up to which deadlines
 // were worked off; the earliest deadline left says when that must be done again.
@@ -102,7 +103,9 @@ func (x *Index) empty(slot int) {
 		return
 	}
 	for e := s.entries[0].links[byUse].next; e != 0; e = s.entries[e].links[byUse].next {
-		x.holders.unset(s.entries[e].key, slot, false)
+		if e != s.divider {
+			x.holders.unset(s.entries[e].key, slot, false)
+		}
 	}
 	x.holders.shrink()
 }
@@ -245,11 +248,11 @@ func (x *Index) remove(slot int, s *shelf, e int32) {
 	s.give(e)
 }
 
-// evict removes the least recent until there is room for need more: blocks, or
-// keys where the capacity counts keys.
+// evict removes what would go first until there is room for need more: blocks,
+// or keys where the capacity counts keys. What requests in flight use goes last.
 func (x *Index) evict(slot int, s *shelf, need int) {
 	for s.count > 0 && x.over(s, need) {
-		x.remove(slot, s, s.entries[0].links[byUse].next)
+		x.remove(slot, s, s.first())
 	}
 }
 

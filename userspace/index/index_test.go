@@ -256,6 +256,45 @@ func TestForgetAndRemoveDisarmMarks(t *testing.T) {
 	}
 }
 
+// An engine holds on to what its running requests use, and gives up the rest in
+// the order in which it was let go.
+func TestWhatIsInFlightGoesLast(t *testing.T) {
+	x := newIndex(t, 1, func(p *Params) { p.Capacity = 6 })
+	mark := func(first, n int) Mark {
+		m := x.Mark(0, keys(first, n), nil, 0)
+		x.Confirm(m, 0)
+		return m
+	}
+	long, short, next := mark(10, 2), mark(20, 2), mark(30, 2)
+	x.End(next)
+	x.End(short) // arrived before next and ended after it
+	mark(40, 3)
+	for _, c := range []struct{ first, n, want int }{{10, 2, 2}, {20, 2, 1}, {30, 2, 0}, {40, 3, 3}} {
+		wantRun(t, x, 0, keys(c.first, c.n), 0, false, c.want)
+	}
+	x.End(long)
+	mark(50, 2)
+	for _, c := range []struct{ first, n, want int }{{10, 2, 1}, {20, 2, 0}, {40, 3, 3}, {50, 2, 2}} {
+		wantRun(t, x, 0, keys(c.first, c.n), 0, false, c.want)
+	}
+}
+
+// A key that several requests use is let go by the last of them.
+func TestLastUserLetsGo(t *testing.T) {
+	x := newIndex(t, 1, func(p *Params) { p.Capacity = 4 })
+	a := x.Mark(0, keys(1, 2), nil, 0)
+	b := x.Mark(0, keys(1, 2), nil, 0)
+	x.End(a)
+	x.End(x.Mark(0, keys(11, 2), nil, 0))
+	x.Mark(0, keys(21, 1), nil, 0)
+	wantRun(t, x, 0, keys(1, 2), 0, true, 2)
+	wantRun(t, x, 0, keys(11, 2), 0, true, 1)
+	x.End(b)
+	x.Mark(0, keys(31, 2), nil, 0)
+	wantRun(t, x, 0, keys(1, 2), 0, true, 1)
+	wantRun(t, x, 0, keys(11, 2), 0, true, 0)
+}
+
 func TestUnknownSlotsAndEmptyMarksAreHarmless(t *testing.T) {
 	x := newIndex(t, 1, nil)
 	for _, s := range []int{-1, 1, 1000} {
@@ -263,6 +302,7 @@ func TestUnknownSlotsAndEmptyMarksAreHarmless(t *testing.T) {
 		x.Confirm(m, 0)
 		x.Withdraw(m)
 		x.Drop(m)
+		x.End(m)
 		x.Forget(s)
 		x.Remove(s)
 		x.SetCapacity(s, 5)
@@ -300,12 +340,13 @@ func TestRepeatedKeysBreakNothing(t *testing.T) {
 		case 2:
 			x.Drop(m)
 		}
+		x.End(marks[j])
 		marks = slices.Delete(marks, j, j+1)
 		for slot := range 2 {
 			s := &x.shelves[slot]
-			n, prev := 0, int32(0)
+			n, prev := -1, int32(0) // the divider is in the list
 			for e := s.entries[0].links[byUse].next; e != 0; e = s.entries[e].links[byUse].next {
-				if n++; s.entries[e].links[byUse].prev != prev || s.find(s.entries[e].key) != e || n > 9 {
+				if n++; s.entries[e].links[byUse].prev != prev || e != s.divider && s.find(s.entries[e].key) != e || n > 9 {
 					t.Fatalf("step %d: slot %d is broken at entry %d", i, slot, e)
 				}
 				prev = e

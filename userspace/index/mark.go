@@ -1,14 +1,16 @@
 package index
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
 )
 
-// Mark is one request's claim on a backend: the keys it was marked with. It is
-// used up by exactly one of Confirm, Withdraw or Drop. The keys must not change
+// Mark is one request's claim on a backend: the keys it was marked with. Its
+// pending marks are used up by exactly one of Confirm, Withdraw or Drop; when the
+// request is over, End lets go of the keys, once and last. They must not change
 // until then; the zero Mark claims nothing.
 type Mark struct {
 	keys       []key.Key
@@ -18,7 +20,7 @@ type Mark struct {
 	generation uint32
 }
 
-// Mark notes that keys were sent to slot. cover is their geometry, see Covered.
+// Mark notes that keys were sent to slot: a request that uses them is in flight. cover is their geometry, see Covered.
 // Keys beyond the capacity leave nothing behind. The marks match, where pending
 // ones count, until Params.PendingTTL after the latest of them on the same key.
 // A key that is confirmed for longer than that needs no mark.
@@ -33,11 +35,12 @@ func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration)
 	x.seq++
 	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
 	deadline := x.clock + x.params.PendingTTL
-	for _, e := range x.touch(slot, s, keys, cover, true) {
+	for _, e := range x.touch(slot, s, keys, cover) {
 		h := &s.entries[e]
+		h.flight = oneMore(h.flight)
 		switch {
 		case h.count > 0:
-			h.count++
+			h.count = oneMore(h.count)
 			if deadline <= h.pending { // the TTL shrank since
 				continue
 			}
@@ -56,9 +59,9 @@ func (x *Index) Mark(slot int, keys []key.Key, cover []int32, now time.Duration)
 }
 
 // Confirm turns the marks into holdings that match until Params.TTL from now:
-// the engine answered with success. Keys that are gone meanwhile come back only
-// where there is room: what drove them out is more recent than their request, and
-// to drive that out in turn makes a full memory forget what its engine holds.
+// the engine answered with success. It is no use of its own: the order stays, and
+// keys that are gone meanwhile come back only where there is room, since what
+// drove them out is more recent than their request.
 func (x *Index) Confirm(m Mark, now time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -68,13 +71,13 @@ func (x *Index) Confirm(m Mark, now time.Duration) {
 	}
 	x.advance(now)
 	deadline := x.clock + x.params.TTL
-	for _, e := range x.touch(int(m.slot), s, m.keys, m.cover, false) {
+	for _, e := range x.restore(int(m.slot), s, m.keys, m.cover) {
 		if e == 0 {
 			continue
 		}
 		h := &s.entries[e]
 		if h.confirmed == 0 && h.count == 0 { // it was gone
-			h.first = uint64(x.clock)
+			h.first, h.flight = uint64(x.clock), 1
 		}
 		s.withdraw(m, e, x.params.PendingTTL)
 		if deadline <= h.confirmed {
@@ -127,6 +130,41 @@ func (x *Index) Drop(m Mark) {
 	}
 }
 
+// End lets go of the keys: the request is over, and its engine may evict them.
+// Of what nobody uses they go last, tails before heads, as engines free the
+// blocks of a prompt.
+func (x *Index) End(m Mark) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.marked(m)
+	if s == nil || x.params.ByArrival {
+		return
+	}
+	guess := int32(0)
+	for _, k := range slices.Backward(m.keys) {
+		e := s.locate(k, guess)
+		if e == 0 {
+			continue
+		}
+		guess = s.entries[e].links[byUse].next
+		h := &s.entries[e]
+		if h.flight > 0 { // else it was gone in between, and another's by now
+			h.flight--
+		}
+		if h.flight == 0 {
+			s.unlink(byUse, e)
+			s.push(byUse, s.divider, e)
+		}
+	}
+}
+
+func oneMore(n uint16) uint16 {
+	if n == math.MaxUint16 {
+		return n
+	}
+	return n + 1
+}
+
 // marked returns the shelf that m claims, or nil when it is not the same any more.
 func (x *Index) marked(m Mark) *shelf {
 	s := x.shelf(int(m.slot))
@@ -149,31 +187,56 @@ func (s *shelf) withdraw(m Mark, e int32, ttl time.Duration) {
 	}
 }
 
-// touch makes the leading keys that fit the most recent of the shelf, heads
-// last so that they are evicted last, and adds those it lacks; without evict only
-// where there is room for them all. It returns their entries, 0 for what is not
-// there; the slice is good until the next call.
-func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32, evict bool) []int32 {
-	n := x.fitting(s, keys, cover)
-	if cap(x.touched) < n {
-		x.touched = make([]int32, n, max(n, key.MaxKeys))
+// touch makes the leading keys that fit the last to go, heads after tails, and
+// adds those it lacks. It returns their entries; the slice is good until the
+// next call.
+func (x *Index) touch(slot int, s *shelf, keys []key.Key, cover []int32) []int32 {
+	own := x.scratch(s, keys, cover)
+	keys = keys[:len(own)]
+	if n := len(keys); n > 0 && s.find(keys[n-1]) == 0 {
+		x.warm(s, keys)
 	}
-	own := x.touched[:n]
-	if n > 0 && s.find(keys[n-1]) == 0 {
-		x.warm(s, keys[:n])
-	}
-	missing := s.raise(keys[:n], cover, own)
-	if !evict && x.over(s, missing) {
-		missing = 0
-	}
-	x.evict(slot, s, missing) // never own ones: they are the most recent and fit
+	missing := s.raise(keys, cover, own)
+	x.evict(slot, s, missing) // never own ones: they go last and fit
 	if missing > 0 {
-		x.fill(slot, s, keys[:n], cover, own)
+		x.fill(slot, s, keys, cover, own)
 	}
 	return own
 }
 
-// raise moves the keys that are there to the recent end, in the order of own,
+// restore finds the leading keys that fit where they are and adds those that are
+// gone, if there is room for them all. It returns their entries, 0 for what is
+// not there; the slice is good until the next call.
+func (x *Index) restore(slot int, s *shelf, keys []key.Key, cover []int32) []int32 {
+	own := x.scratch(s, keys, cover)
+	keys = keys[:len(own)]
+	missing, guess := 0, int32(0)
+	for i, k := range slices.Backward(keys) {
+		own[i] = s.locate(k, guess)
+		if own[i] != 0 {
+			guess = s.entries[own[i]].links[byUse].next
+		} else if s.blocks > 0 {
+			missing += int(weight(i, cover))
+		} else {
+			missing++
+		}
+	}
+	if missing > 0 && !x.over(s, missing) {
+		x.fill(slot, s, keys, cover, own)
+	}
+	return own
+}
+
+// scratch returns room for the entries of those leading keys that fit.
+func (x *Index) scratch(s *shelf, keys []key.Key, cover []int32) []int32 {
+	n := x.fitting(s, keys, cover)
+	if cap(x.touched) < n {
+		x.touched = make([]int32, n, max(n, key.MaxKeys))
+	}
+	return x.touched[:n]
+}
+
+// raise moves the keys that are there to the end of the order of use, in the order of own,
 // last to first, and returns the room that the others need. own gets the
 // entries, 0 where there is none.
 //
@@ -188,7 +251,7 @@ func (s *shelf) raise(keys []key.Key, cover []int32, own []int32) (missing int) 
 		if newest != 0 {
 			e = s.entries[newest].links[byUse].next
 		}
-		if e == 0 || s.entries[e].key != keys[i] {
+		if e == 0 || e == s.divider || s.entries[e].key != keys[i] {
 			if newest != 0 {
 				s.move(oldest, newest)
 			}
@@ -212,7 +275,7 @@ func (s *shelf) raise(keys []key.Key, cover []int32, own []int32) (missing int) 
 	return missing
 }
 
-// move moves a stretch of the order of use to its recent end.
+// move moves a stretch of the order of use to its end.
 func (s *shelf) move(oldest, newest int32) {
 	before, after := s.entries[oldest].links[byUse].prev, s.entries[newest].links[byUse].next
 	if after == 0 {
@@ -227,8 +290,7 @@ func (s *shelf) move(oldest, newest int32) {
 	s.entries[0].links[byUse].prev = newest
 }
 
-// fill adds the keys that have no entry, each in its place among those that
-// raise moved.
+// fill adds the keys that have no entry, each in its place among those that have.
 func (x *Index) fill(slot int, s *shelf, keys []key.Key, cover []int32, own []int32) {
 	at := int32(0) // the entry that the next new one goes before
 	for i := len(own) - 1; i >= 0 && at == 0; i-- {

@@ -15,6 +15,7 @@ type Params struct {
 	TiersFactor    float64       // what all cache tiers hold over what the engine's first tier holds
 	TTL            time.Duration // how long a confirmed key counts
 	PendingTTL     time.Duration // how long a pending mark lives without an answer
+	ByArrival      bool          // requests take no time: End changes no order (for a simulated cache that is filled on arrival)
 }
 
 // Default returns the seed's settings.

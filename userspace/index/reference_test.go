@@ -13,6 +13,7 @@ type holding struct {
 	count     int           // pending marks
 	first     uint64        // sequence of the oldest of them
 	used      time.Duration // latest mark, while none is pending
+	flight    int           // requests in flight that use it
 	weight    int32
 }
 
@@ -22,8 +23,11 @@ type refShelf struct {
 	blocks     int // capacity in blocks; 0 = Params.Capacity keys
 	used       int
 	held       map[key.Key]*holding
-	order      []key.Key // least recent first
+	order      []key.Key // first to go first; divider stands before those that requests in flight use
 }
+
+// divider is no key of the tests.
+const divider = key.Key(1 << 63)
 
 // reference is the memory written down as plainly as possible: maps and sorted
 // slices, everything looked at every time. The index must agree with it.
@@ -48,7 +52,7 @@ func (x *reference) Add(slot int) {
 		x.shelves = append(x.shelves, refShelf{})
 	}
 	s := &x.shelves[slot]
-	*s = refShelf{live: true, generation: s.generation + 1, held: map[key.Key]*holding{}}
+	*s = refShelf{live: true, generation: s.generation + 1, held: map[key.Key]*holding{}, order: []key.Key{divider}}
 }
 
 func (x *reference) Remove(slot int) {
@@ -59,7 +63,7 @@ func (x *reference) Remove(slot int) {
 
 func (x *reference) Forget(slot int) {
 	if s := x.shelf(slot); s != nil {
-		*s = refShelf{live: true, generation: s.generation + 1, blocks: s.blocks, held: map[key.Key]*holding{}}
+		*s = refShelf{live: true, generation: s.generation + 1, blocks: s.blocks, held: map[key.Key]*holding{}, order: []key.Key{divider}}
 	}
 }
 
@@ -91,6 +95,9 @@ func (x *reference) advance(now time.Duration) {
 		s := &x.shelves[i]
 		for _, k := range slices.Clone(s.order) {
 			h := s.held[k]
+			if h == nil {
+				continue
+			}
 			if h.confirmed <= x.clock {
 				h.confirmed = 0
 			}
@@ -112,14 +119,14 @@ func (s *refShelf) remove(k key.Key) {
 	if h := s.held[k]; h != nil {
 		s.used -= int(h.weight)
 		delete(s.held, k)
-		s.order = slices.Delete(s.order, slices.Index(s.order, k), slices.Index(s.order, k)+1)
+		s.take(k)
 	}
 }
 
 func (x *reference) evict(s *refShelf, need int) {
 	if s.live {
-		for len(s.order) > 0 && x.over(s, need) {
-			s.remove(s.order[0])
+		for len(s.held) > 0 && x.over(s, need) {
+			s.remove(s.first())
 		}
 	}
 }
@@ -128,7 +135,14 @@ func (x *reference) over(s *refShelf, need int) bool {
 	if s.blocks > 0 {
 		return s.used+need > s.blocks
 	}
-	return len(s.order)+need > x.params.Capacity
+	return len(s.held)+need > x.params.Capacity
+}
+
+func (s *refShelf) first() key.Key {
+	if s.order[0] == divider {
+		return s.order[1]
+	}
+	return s.order[0]
 }
 
 func (x *reference) Runs(keys []key.Key, now time.Duration, pending bool, runs []int) {
@@ -157,7 +171,8 @@ func (x *reference) Mark(slot int, keys []key.Key, cover []int32, now time.Durat
 	x.advance(now)
 	x.seq++
 	m := Mark{keys: keys, cover: cover, seq: x.seq, slot: int32(slot), generation: s.generation}
-	for _, h := range x.touch(s, keys, cover, true) {
+	for _, h := range x.touch(s, keys, cover) {
+		h.flight++
 		if h.count == 0 && h.confirmed >= x.clock+x.params.PendingTTL {
 			h.used = x.clock
 			continue // confirmed for longer than the mark would live
@@ -171,9 +186,8 @@ func (x *reference) Mark(slot int, keys []key.Key, cover []int32, now time.Durat
 	return m
 }
 
-// touch makes the leading keys that fit the most recent, heads last. Without
-// evict, keys that are not there come only where there is room for them all.
-func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32, evict bool) []*holding {
+// fit returns the leading keys that an empty shelf has room for.
+func (x *reference) fit(s *refShelf, keys []key.Key, cover []int32) []key.Key {
 	n, sum := 0, 0
 	for n < len(keys) {
 		w := 1
@@ -186,36 +200,43 @@ func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32, evict bool
 		sum += w
 		n++
 	}
-	missing := 0
-	for i := n - 1; i >= 0; i-- {
-		if h := s.held[keys[i]]; h != nil {
-			s.recent(keys[i])
+	return keys[:n]
+}
+
+// missing returns the room that keys need which are not there.
+func (s *refShelf) missing(keys []key.Key, cover []int32) (room int) {
+	for i, k := range keys {
+		switch {
+		case s.held[k] != nil:
+		case s.blocks > 0:
+			room += int(weight(i, cover))
+		default:
+			room++
+		}
+	}
+	return room
+}
+
+// touch makes the leading keys that fit the last to go, heads last of all.
+func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32) []*holding {
+	keys = x.fit(s, keys, cover)
+	for i, k := range slices.Backward(keys) {
+		if h := s.held[k]; h != nil {
+			s.last(k)
 			s.used += int(weight(i, cover) - h.weight)
 			h.weight = weight(i, cover)
-		} else if s.blocks > 0 {
-			missing += int(weight(i, cover))
-		} else {
-			missing++
 		}
 	}
-	fill := evict || !x.over(s, missing)
-	if !fill {
-		missing = 0
-	}
-	x.evict(s, missing)
+	x.evict(s, s.missing(keys, cover))
 	var out []*holding
-	for i := n - 1; i >= 0; i-- {
-		h := s.held[keys[i]]
-		if h == nil && !fill {
-			continue
-		}
+	for i, k := range slices.Backward(keys) {
+		h := s.held[k]
 		if h == nil {
-			h = &holding{weight: weight(i, cover)}
-			s.held[keys[i]] = h
-			s.used += int(h.weight)
-			s.order = append(s.order, keys[i])
+			h = &holding{}
+			s.held[k] = h
+			s.order = append(s.order, k)
 		}
-		s.recent(keys[i])
+		s.last(k)
 		s.used += int(weight(i, cover) - h.weight)
 		h.weight = weight(i, cover)
 		out = append(out, h)
@@ -223,9 +244,33 @@ func (x *reference) touch(s *refShelf, keys []key.Key, cover []int32, evict bool
 	return out
 }
 
-func (s *refShelf) recent(k key.Key) {
+// take takes a key out of the order.
+func (s *refShelf) take(k key.Key) {
 	i := slices.Index(s.order, k)
-	s.order = append(slices.Delete(s.order, i, i+1), k)
+	s.order = slices.Delete(s.order, i, i+1)
+}
+
+// last makes a key the last to go.
+func (s *refShelf) last(k key.Key) {
+	s.take(k)
+	s.order = append(s.order, k)
+}
+
+func (x *reference) End(m Mark) {
+	s := x.marked(m)
+	if s == nil {
+		return
+	}
+	for _, k := range slices.Backward(m.keys) {
+		h := s.held[k]
+		if h == nil {
+			continue
+		}
+		if h.flight = max(h.flight-1, 0); h.flight == 0 {
+			s.take(k)
+			s.order = slices.Insert(s.order, slices.Index(s.order, divider), k)
+		}
+	}
 }
 
 func (h *holding) withdraw(m Mark, ttl time.Duration) {
@@ -242,12 +287,33 @@ func (x *reference) Confirm(m Mark, now time.Duration) {
 		return
 	}
 	x.advance(now)
-	for _, h := range x.touch(s, m.keys, m.cover, false) {
-		if h.count == 0 && h.confirmed == 0 {
-			h.used = x.clock // it was gone
+	keys := x.fit(s, m.keys, m.cover)
+	if !x.over(s, s.missing(keys, m.cover)) {
+		// Each comes back next to the key behind it that is there; those behind
+		// the last one that is there, before it.
+		at := len(s.order)
+		for _, k := range slices.Backward(keys) {
+			if s.held[k] != nil {
+				at = slices.Index(s.order, k)
+				break
+			}
 		}
-		h.withdraw(m, x.params.PendingTTL)
-		h.confirmed = max(h.confirmed, x.clock+x.params.TTL)
+		for i, k := range slices.Backward(keys) {
+			if s.held[k] != nil {
+				at = slices.Index(s.order, k) + 1
+				continue
+			}
+			s.held[k] = &holding{weight: weight(i, m.cover), used: x.clock, flight: 1}
+			s.used += int(weight(i, m.cover))
+			s.order = slices.Insert(s.order, at, k)
+			at++
+		}
+	}
+	for _, k := range slices.Backward(keys) {
+		if h := s.held[k]; h != nil {
+			h.withdraw(m, x.params.PendingTTL)
+			h.confirmed = max(h.confirmed, x.clock+x.params.TTL)
+		}
 	}
 }
 
@@ -272,7 +338,7 @@ func (x *reference) Drop(m Mark) {
 
 func (x *reference) Len(slot int) int {
 	if s := x.shelf(slot); s != nil {
-		return len(s.order)
+		return len(s.held)
 	}
 	return 0
 }
@@ -291,8 +357,8 @@ func (x *reference) Age(slot int, k key.Key, now time.Duration) (time.Duration, 
 
 func (x *reference) Evicts(slot, keys, blocks int, now time.Duration) (time.Duration, bool) {
 	s := x.shelf(slot)
-	if s == nil || len(s.order) == 0 || !x.over(s, map[bool]int{false: keys, true: blocks}[s.blocks > 0]) {
+	if s == nil || len(s.held) == 0 || !x.over(s, map[bool]int{false: keys, true: blocks}[s.blocks > 0]) {
 		return 0, false
 	}
-	return x.Age(slot, s.order[0], now)
+	return x.Age(slot, s.first(), now)
 }

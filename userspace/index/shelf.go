@@ -10,7 +10,7 @@ import (
 
 // The lists that an entry is in.
 const (
-	byUse       = iota // all entries, least recently used first
+	byUse       = iota // all entries, the first to be evicted first; see shelf.divider
 	byConfirmed        // confirmed ones, by their deadline
 	byPending          // marked ones, by their deadline
 	numLists
@@ -27,8 +27,9 @@ type entry struct {
 	pending   time.Duration // deadline of the latest pending mark
 	first     uint64        // sequence of the earliest pending mark; without any, see unmarked
 	links     [numLists]link
-	count     int32 // pending marks
-	weight    int32 // blocks
+	count     uint16 // pending marks; from 65,535 on they are not told apart
+	flight    uint16 // requests in flight that use it; likewise
+	weight    int32  // blocks
 }
 
 // place is a place in a shelf's table: the upper half of a key's hash and the
@@ -48,6 +49,7 @@ type shelf struct {
 	used       int    // blocks
 	count      int    // keys
 	entries    []entry
+	divider    int32 // an entry without a key: before it, by the end of their latest use, what nobody uses; after it, by arrival, what requests in flight use
 	free       int32 // unused entries, by links[byUse].next; 0 = none
 	table      []place
 	shift      uint8 // of a hash, to a place in table
@@ -77,6 +79,8 @@ func open(generation uint32, blocks int) shelf {
 		entries: make([]entry, 1, minTable/2),
 		table:   make([]place, minTable), shift: tableShift(minTable),
 	}
+	s.divider = s.take()
+	s.push(byUse, 0, s.divider)
 	s.confirms = append(s.confirms, s.head(byConfirmed))
 	s.pendings = append(s.pendings, s.head(byPending))
 	return s
@@ -154,10 +158,19 @@ func (s *shelf) probe(k key.Key) int {
 	}
 }
 
+// first returns the entry that is evicted first. There must be one.
+func (s *shelf) first() int32 {
+	e := s.entries[0].links[byUse].next
+	if e == s.divider {
+		e = s.entries[e].links[byUse].next
+	}
+	return e
+}
+
 // locate is find with a guess: keys of one request lie next to each other in the
 // order of use.
 func (s *shelf) locate(k key.Key, guess int32) int32 {
-	if guess != 0 && s.entries[guess].key == k {
+	if guess != 0 && guess != s.divider && s.entries[guess].key == k {
 		return guess
 	}
 	return s.find(k)

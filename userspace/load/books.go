@@ -48,6 +48,7 @@ type View struct {
 	Running  int
 	KVUse    float64
 	HasKV    bool
+	HeldTok  int64 // KV tokens that KVUse stands for; 0 = not known
 }
 
 // Engine is what is known about the engine behind a backend, beside its load.
@@ -236,5 +237,6 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 	if a.at <= now && a.at >= now-b.params.Window {
 		v.Waiting, v.Running = a.sample.Waiting, a.sample.Running
 		v.KVUse, v.HasKV = a.sample.KVUse, a.sample.HasKV
+		v.HeldTok = int64(a.sample.KVUse * float64(a.sample.CapacityTok))
 	}
 }

@@ -129,6 +129,26 @@ func TestQueueIsTheWorstOfTheWindow(t *testing.T) {
 	}
 }
 
+// What requests hold is known while the poll is young and the engine has said
+// how large its cache is, by this poll or an earlier one.
+func TestHeldTokens(t *testing.T) {
+	b := books(t, 1)
+	want := func(now time.Duration, kv float64, has bool, held int64) {
+		t.Helper()
+		if v := b.View(0, now); v.KVUse != kv || v.HasKV != has || v.HeldTok != held {
+			t.Errorf("at %v: KV use %v (%v), %d tokens held; want %v (%v), %d", now, v.KVUse, v.HasKV, v.HeldTok, kv, has, held)
+		}
+	}
+	want(0, 0, false, 0)
+	b.Observe(0, Sample{KVUse: 0.5, HasKV: true}, sec)
+	want(sec, 0.5, true, 0)
+	b.Observe(0, Sample{KVUse: 0.5, HasKV: true, CapacityTok: 3000}, 2*sec)
+	want(2*sec, 0.5, true, 1500)
+	b.Observe(0, Sample{KVUse: 0.25, HasKV: true}, 3*sec)
+	want(3*sec, 0.25, true, 750)
+	want(3*sec+b.params.Window+1, 0, false, 0)
+}
+
 func TestWindowIsBounded(t *testing.T) {
 	b := books(t, 1)
 	for i := range 10 * maxSamples {

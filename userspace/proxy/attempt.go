@@ -42,7 +42,7 @@ type attempt struct {
 	headDone atomic.Bool
 	moving   atomic.Pointer[movement] // nil: nothing moves but what the copy loop reads
 
-	mu      sync.Mutex // guards the client's header against a late 1xx
+	mu      sync.Mutex // guards the client's header against a late 1xx, the body against a late WroteRequest
 	settled bool       // RoundTrip has returned
 }
 
@@ -197,15 +197,16 @@ func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
 		return
 	}
 	a.x.wrote.CompareAndSwap(0, int64(a.x.p.clock()))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settled {
+		return // the answer was faster: the body is for send to drop, or to send elsewhere
+	}
 	if !a.keep || a.x.p.bodies.used.Load() > a.x.params.BodyMemory/2 {
 		a.x.dropBody()
 	}
 	if t := a.x.params.Timeouts.ResponseHead; t > 0 {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if !a.settled {
-			a.timer.Reset(t)
-		}
+		a.timer.Reset(t)
 	}
 }
 

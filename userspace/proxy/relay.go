@@ -31,11 +31,9 @@ func (x *exchange) relay(a *attempt) verdict {
 	}
 	c := x.newCopying(a, rw)
 	defer c.release()
-	if c.flush {
-		// The head must be out before the kernel may send anything after it.
-		if x.rc.Flush() != nil {
-			return x.clientGone()
-		}
+	// A head that came alone is passed on alone: a client may be waiting for it.
+	if c.flush && !c.more() && x.rc.Flush() != nil {
+		return x.clientGone()
 	}
 	return c.run()
 }
@@ -172,6 +170,13 @@ func (c *copying) release() {
 	if c.window != nil {
 		c.x.p.windows.Put(c.window)
 	}
+}
+
+// more tells whether body bytes have come together with the head, of which none will
+// be held back: then both go out in one write.
+func (c *copying) more() bool {
+	b, ok := c.body.(interface{ Buffered() int })
+	return ok && c.rw == nil && b.Buffered() > 0
 }
 
 func eventStream(h http.Header) bool {

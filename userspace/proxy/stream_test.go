@@ -10,6 +10,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tautline/tautline/test/testutil"
@@ -61,6 +62,89 @@ func TestStreamIsFlushedPerRead(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		g.idle()
+	}
+}
+
+// writeCount counts the writes to clients.
+type writeCount struct {
+	NoSplice
+	n atomic.Int64
+}
+
+func (w *writeCount) WrapListener(ln net.Listener) net.Listener { return countedListener{ln, w} }
+
+type countedListener struct {
+	net.Listener
+	w *writeCount
+}
+
+func (l countedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return countedConn{c, l.w}, err
+}
+
+type countedConn struct {
+	net.Conn
+	w *writeCount
+}
+
+func (c countedConn) Write(p []byte) (int, error) {
+	c.w.n.Add(1)
+	return c.Conn.Write(p)
+}
+
+// TestHeadIsNotHeldBack: a head that comes alone reaches the client before there is
+// a body; one that comes with the beginning of its body goes out with it.
+func TestHeadIsNotHeldBack(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	const first, last = "9\r\ndata: 1\n\n\r\n", "0\r\n\r\n"
+	for _, alone := range []bool{true, false} {
+		w := &writeCount{}
+		g := newRig(t, func(o *Options) { o.Splicer = w })
+		read := make(chan struct{})
+		g.addRaw("a", func(c net.Conn) {
+			for {
+				r, _, err := readHead(c)
+				if err != nil {
+					return
+				}
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					return
+				}
+				if alone {
+					_, _ = io.WriteString(c, head)
+					<-read
+					_, _ = io.WriteString(c, first)
+				} else {
+					_, _ = io.WriteString(c, head+first)
+				}
+				<-read
+				_, _ = io.WriteString(c, last)
+			}
+		})
+		resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int64(2)
+		if alone {
+			want = 3
+			read <- struct{}{}
+		}
+		text := make([]byte, 9)
+		if _, err := io.ReadFull(resp.Body, text); err != nil {
+			t.Fatal(err)
+		}
+		read <- struct{}{}
+		rest, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || string(text)+string(rest) != "data: 1\n\n" {
+			t.Errorf("%q, %v", string(text)+string(rest), err)
+		}
+		g.idle()
+		if n := w.n.Load(); n != want {
+			t.Errorf("head alone %t: %d writes, want %d", alone, n, want)
+		}
 	}
 }
 

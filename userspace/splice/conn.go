@@ -147,6 +147,7 @@ type backendConn struct {
 	read     uint32 // bytes handed up, mod 2^32: the server's position
 	fresh    bool   // bytes came since the last write
 	over     bool   // the server's side has ended: no message can follow
+	closed   bool   // the flow has been forgotten
 	exchange uint64 // number of the request and response under way
 	frame    framer
 	armed    *Response // has an arm of which the outcome is not known yet
@@ -213,10 +214,16 @@ func (b *backendConn) begin() {
 }
 
 // Close forgets the flow in the kernel before it closes: as long as the socket is
-// open nobody else can have a flow of this name.
+// open nobody else can have a flow of this name. Afterwards somebody may: only the
+// first Close forgets it.
 func (b *backendConn) Close() error {
 	b.mu.Lock()
-	f, ok, err := b.set.Forget(b.key) // none there after a first Close
+	if b.closed {
+		b.mu.Unlock()
+		return b.tcp.Close()
+	}
+	b.closed = true
+	f, ok, err := b.set.Forget(b.key)
 	if b.armed != nil {
 		// The transport may close between a Read of the last bytes and here.
 		b.settle(f, ok && err == nil)

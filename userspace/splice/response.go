@@ -186,17 +186,19 @@ func (r *Response) fruitful() bool {
 
 func (r *Response) arm(read uint32) {
 	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	if r.b.closed { // nobody would withdraw the arm
+		r.fail(Unclaimed)
+		return
+	}
 	r.b.armed = r
 	r.settled = false
-	r.b.mu.Unlock()
 	err := r.s.set.Arm(r.b.key, bpf.Arm{
 		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie,
 		Position: read, Credit: r.s.p.Credit, Mode: r.mode,
 	})
 	if err != nil {
-		r.b.mu.Lock()
 		r.b.armed, r.settled = nil, true
-		r.b.mu.Unlock()
 		r.fail(TableFull)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -101,10 +102,28 @@ func (c *conn) release() bool {
 // quiet tells whether an idle connection is still open and nothing has come on it.
 // Where that cannot be found out it is taken to be so.
 func (c *conn) quiet() bool {
-	n := c.Conn
-	if t, ok := n.(interface{ NetConn() net.Conn }); ok {
-		n = t.NetConn() // below TLS: its farewell is something that came, too
+	t, secure := c.Conn.(interface{ NetConn() net.Conn })
+	if !secure {
+		return silent(c.Conn)
 	}
+	// Below TLS: its farewell is something that came, too. And above: what came along
+	// with the last answer may have been taken from the socket already.
+	return silent(t.NetConn()) && c.drained()
+}
+
+// drained tells whether a TLS connection holds nothing that nobody has read, and no
+// farewell.
+func (c *conn) drained() bool {
+	if c.SetReadDeadline(time.Unix(1, 0)) != nil { // so that the socket is not waited for
+		return false
+	}
+	var b [1]byte
+	n, err := c.Conn.Read(b[:])
+	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.SetReadDeadline(time.Time{}) == nil
+}
+
+// silent tells whether a socket is open and has nothing to be read.
+func silent(n net.Conn) bool {
 	s, ok := n.(syscall.Conn)
 	if !ok {
 		return true

@@ -30,7 +30,8 @@ import (
 // that begins while a request's body is still being written is passed on at once. A
 // request's body is closed in every case, possibly after RoundTrip has returned. The
 // body of an answer must be closed unless it was read to its end; closing it earlier
-// closes the connection, and so does the end of the request's context.
+// closes the connection, and so does the end of the request's context. A body that is
+// not empty has a method Buffered() int, as bufio.Reader has.
 type Transport struct {
 	// Addr is the host and port to dial.
 	Addr string
@@ -58,6 +59,9 @@ var ErrRequest = errors.New("request cannot be sent")
 
 // ErrHeadTooLarge says that the head of an answer is longer than Transport.MaxHead.
 var ErrHeadTooLarge = errors.New("response head is too large")
+
+// errStatus says that an answer's status is none (RFC 9110, 15).
+var errStatus = errors.New("response status is below 100")
 
 // RoundTrip implements http.RoundTripper. A request without a body that is safe to
 // repeat is sent a second time when a kept connection turns out to be closed; what
@@ -229,6 +233,9 @@ func (x *exchange) head(r *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
+		if resp.StatusCode < 100 {
+			return nil, errStatus // net/http would give it a body, which 1xx have none of
+		}
 		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
 			x.c.left = -1
 			return resp, nil
@@ -320,6 +327,14 @@ type body struct {
 	x    *exchange
 	keep bool
 	done error // what Read says from now on; nil: go on
+}
+
+// Buffered returns how many bytes behind the head, framing included, are here already.
+func (b *body) Buffered() int {
+	if b.done != nil {
+		return 0
+	}
+	return b.x.c.br.Buffered()
 }
 
 // errClosed is what a body says that was closed.

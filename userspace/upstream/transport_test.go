@@ -147,6 +147,7 @@ func TestAnswers(t *testing.T) {
 		{name: "HTTP/1.0", answer: "HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", body: "hello"},
 		{name: "more than the answer", answer: plain + "HTTP/1.1 200 OK\r\n", body: "hello"},
 		{name: "more than no answer", answer: "HTTP/1.1 204 No Content\r\n\r\nx"},
+		{name: "no status", answer: "HTTP/1.1 099 OK\r\nContent-Length: 38\r\n\r\n" + "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", fails: errStatus},
 		{name: "another protocol", answer: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"},
 		{name: "cut body", answer: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello" + hangUp, body: "hello", fails: io.ErrUnexpectedEOF},
 		{name: "cut chunk", answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhello" + hangUp, body: "hello", fails: io.ErrUnexpectedEOF},
@@ -519,5 +520,78 @@ func TestTLS(t *testing.T) {
 	r, m := g.post(10)
 	if _, _, err := g.read(r); err == nil || !m.closed.Load() {
 		t.Errorf("an unknown certificate: %v", err)
+	}
+}
+
+// joining sends what is written to it while it holds in one piece.
+type joining struct {
+	net.Conn
+	hold bool
+	held []byte
+}
+
+func (j *joining) Write(p []byte) (int, error) {
+	if j.hold {
+		j.held = append(j.held, p...)
+		return len(p), nil
+	}
+	return j.Conn.Write(p)
+}
+
+// newTLSRig serves each connection over TLS.
+func newTLSRig(t *testing.T, serve func(c net.Conn, br *bufio.Reader, n int)) *rig {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(nil)
+	srv.StartTLS() // for its certificate
+	defer srv.Close()
+	server := &tls.Config{Certificates: srv.TLS.Certificates, DynamicRecordSizingDisabled: true}
+	g := newRig(t, func(c net.Conn, _ *bufio.Reader, n int) {
+		s := tls.Server(&joining{Conn: c}, server)
+		serve(s, bufio.NewReader(s), n)
+	})
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	g.t.TLS = &tls.Config{RootCAs: roots, ServerName: "example.com"}
+	return g
+}
+
+// TestMoreThanTheAnswerByTLS: what came behind an answer and rests decrypted in the
+// TLS connection, where the socket does not show it, is nobody's answer.
+func TestMoreThanTheAnswerByTLS(t *testing.T) {
+	const length = 8 << 10 // more than a buffer, less than a record
+	want := strings.Repeat("x", length)
+	for name, more := range map[string]string{"an answer": plain, "a farewell": ""} {
+		t.Run(name, func(t *testing.T) {
+			g := newTLSRig(t, func(c net.Conn, br *bufio.Reader, n int) {
+				if _, err := http.ReadRequest(br); err != nil {
+					return
+				}
+				secure := c.(*tls.Conn)
+				j := secure.NetConn().(*joining)
+				j.hold = true
+				_, _ = io.WriteString(c, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s%s", length, want, more))
+				if more == "" {
+					_ = secure.CloseWrite()
+				}
+				_ = j.SetWriteDeadline(time.Time{}) // CloseWrite has let it pass
+				_, _ = j.Conn.Write(j.held)
+				j.hold = false
+				_, _ = br.ReadByte()
+			})
+			for i := range 3 {
+				resp, err := g.t.RoundTrip(g.request("POST", nil))
+				if err != nil {
+					t.Fatalf("request %d: %v", i, err)
+				}
+				got := make([]byte, 2*length)
+				n, err := io.ReadFull(resp.Body, got) // large reads go past the buffer
+				if !errors.Is(err, io.ErrUnexpectedEOF) || string(got[:n]) != want {
+					t.Fatalf("request %d: %d bytes, %v", i, n, err)
+				}
+			}
+			if n := g.dials.Load(); n != 3 {
+				t.Errorf("%d connections", n)
+			}
+		})
 	}
 }

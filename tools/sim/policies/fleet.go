@@ -53,7 +53,7 @@ func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet
 		ip.TTL = s.TTL
 	}
 	if s.Perfect {
-		p.Exploration = 0
+		p.Exploration, ip.ByArrival = 0, true
 		ip.TTL, ip.PendingTTL = time.Duration(index.MaxTTLSeconds)*time.Second, time.Duration(index.MaxTTLSeconds)*time.Second
 	}
 	if change != nil {

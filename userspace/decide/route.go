@@ -89,7 +89,8 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		c.Slot, c.Refusal = slot, v.Refusal
 		c.Run, c.Blocks, c.Uncached = run, blocks, q.Tokens-matched(q.Tokens, blocks, whole)
 		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
-		c.Queue, c.Measured, c.KVUse, c.HasKV, c.Held = v.Queue, v.Measured, v.KVUse, v.HasKV, v.HeldTok
+		c.Queue, c.Measured = v.Queue, v.Measured
+		c.KVUse, c.HasKV, c.Held = v.KVUse, v.HasKV, v.HeldTok
 		c.LastCold = f.backends[slot].lastCold
 		for _, t := range r.Tried {
 			c.Tried = c.Tried || t == slot

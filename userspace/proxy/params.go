@@ -26,7 +26,7 @@ type Params struct {
 // Timeouts bound the waits of a request. 0 means no limit, except for those that
 // guard against clients which send slowly: these must be positive.
 type Timeouts struct {
-	Connect      time.Duration // a backend's TCP handshake, less what the agent itself is late; and its TLS handshake
+	Connect      time.Duration // a backend's TCP handshake, less what the agent itself is late; TLS has 10 s more
 	ResponseHead time.Duration // request written to the head of the answer: 504
 	Idle         time.Duration // between two reads of an answer, or one write to a client that does not read
 	Header       time.Duration // a client's request head; fixed when the Proxy is made

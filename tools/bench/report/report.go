@@ -124,7 +124,7 @@ type StreamRound struct {
 	Busy       Value `json:"machine_busy"`   // share of all CPUs
 	Stolen     Value `json:"machine_stolen"` // share taken by the host
 
-	Wakeups     Value `json:"wakeups_per_response"`     // voluntary context switches of the router
+	Switches    Value `json:"switches_per_response"`    // voluntary context switches of the router
 	Preemptions Value `json:"preemptions_per_response"` // involuntary ones
 	RSS         Value `json:"router_rss_bytes"`
 

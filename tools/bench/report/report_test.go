@@ -25,7 +25,7 @@ func sample() *Report {
 		return StreamRound{
 			P50: p50, P90: 2 * p50, P99: 5 * p50, Max: 20 * p50, PerSec: 10000, Chunks: 50000, Answers: 160,
 			RouterCPU: cpu, ServerCPU: Of(12.5), ClientCPU: Of(9), MachineCPU: Of(60), Busy: Of(0.61), Stolen: Of(0),
-			Wakeups: share, Spliced: share, AllChunks: 60000, AllResponses: 200,
+			Switches: share, Spliced: share, AllChunks: 60000, AllResponses: 200,
 		}
 	}
 	requests := func(perSec float64, cpu Value) []RequestRound {

@@ -18,7 +18,7 @@ type Row struct {
 	MachineCPU Value `json:"machine_cpu_us_per_chunk"`
 	Busy       Value `json:"machine_busy"`
 	PerSec     Value `json:"chunks_per_second"`
-	Wakeups    Value `json:"wakeups_per_response"`
+	Switches   Value `json:"switches_per_response"`
 	Spliced    Value `json:"spliced_share"`
 
 	// Against the reference router (nginx, else HAProxy); 1 = the same.
@@ -74,7 +74,7 @@ func condense(p, direct, ref *Path) Row {
 	row.MachineCPU = streams(func(s StreamRound) Value { return s.MachineCPU })
 	row.Busy = streams(func(s StreamRound) Value { return s.Busy })
 	row.PerSec = streams(func(s StreamRound) Value { return Of(s.PerSec) })
-	row.Wakeups = streams(func(s StreamRound) Value { return s.Wakeups })
+	row.Switches = streams(func(s StreamRound) Value { return s.Switches })
 	row.Spliced = streams(func(s StreamRound) Value { return s.Spliced })
 
 	requests := func(get func(RequestRound) Value) Value { return median(each(p.Requests, get)) }

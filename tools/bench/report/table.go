@@ -41,7 +41,7 @@ func (r *Report) Table(w io.Writer) error {
 			{"server us/chunk", number("%.2f", 1, func(r Row) Value { return r.ServerCPU })},
 			{"machine busy", number("%.0f%%", 0.01, func(r Row) Value { return r.Busy })},
 			{"chunks/s", number("%.0f", 1, func(r Row) Value { return r.PerSec })},
-			{"wake-ups/resp", number("%.1f", 1, func(r Row) Value { return r.Wakeups })},
+			{"switches/resp", number("%.1f", 1, func(r Row) Value { return r.Switches })},
 			{"spliced", number("%.2f%%", 0.01, func(r Row) Value { return r.Spliced })},
 		})
 		if ref != "" {

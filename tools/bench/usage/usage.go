@@ -18,14 +18,14 @@ import (
 type Usage struct {
 	CPU         time.Duration // user and system
 	RSS         int64         // bytes resident now; shared pages count in each process
-	Wakeups     int64         // voluntary context switches: how often a thread slept and woke
+	Switches    int64         // voluntary context switches: how often a thread slept and woke
 	Preemptions int64         // involuntary ones
 }
 
 // Sub is what was used between an earlier reading o and u; RSS stays u's.
 func (u Usage) Sub(o Usage) Usage {
 	u.CPU -= o.CPU
-	u.Wakeups -= o.Wakeups
+	u.Switches -= o.Switches
 	u.Preemptions -= o.Preemptions
 	return u
 }
@@ -47,7 +47,7 @@ func Of(pid int) (u Usage, err error) {
 		if err != nil {
 			continue // the thread ended
 		}
-		u.Wakeups += field(text, "\nvoluntary_ctxt_switches:")
+		u.Switches += field(text, "\nvoluntary_ctxt_switches:")
 		u.Preemptions += field(text, "\nnonvoluntary_ctxt_switches:")
 	}
 	return u, nil
@@ -66,7 +66,7 @@ func OfTree(root int) (Usage, error) {
 		}
 		sum.CPU += u.CPU
 		sum.RSS += u.RSS
-		sum.Wakeups += u.Wakeups
+		sum.Switches += u.Switches
 		sum.Preemptions += u.Preemptions
 	}
 	return sum, nil

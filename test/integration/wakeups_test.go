@@ -185,5 +185,5 @@ func threads(t *testing.T, a *agent) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return u.Wakeups
+	return u.Switches
 }

@@ -70,12 +70,18 @@ func (k Kind) Start(ctx context.Context, e Env) (*Peer, error) {
 	if err := os.Mkdir(e.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	p, err := k.start(ctx, e)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", k.Name, err)
+	for try := 1; ; try++ {
+		p, err := k.start(ctx, e)
+		if err == nil {
+			p.Name = k.Name
+			return p, nil
+		}
+		// A port that was free when it was chosen may be the near end of somebody's
+		// connection by now.
+		if try == 3 || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
+			return nil, fmt.Errorf("%s: %w", k.Name, err)
+		}
 	}
-	p.Name = k.Name
-	return p, nil
 }
 
 func startDirect(_ context.Context, e Env) (*Peer, error) { return &Peer{Addr: e.Upstream}, nil }

@@ -63,9 +63,8 @@ lint: ## the linters of .golangci.yml
 	shellcheck .ci/run $(shell git ls-files '*.sh')
 
 .PHONY: fmt
-fmt: ## format Go and C
+fmt: ## format Go; the C is in the kernel's style, by hand
 	gofmt -w $(shell git ls-files '*.go')
-	clang-format-14 -i $(shell git ls-files 'bpf/*.c' 'bpf/include/*.h')
 
 .PHONY: bench
 bench: ## the Go benchmarks of the packages and tools

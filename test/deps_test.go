@@ -24,7 +24,7 @@ var rooms = map[string][]string{
 	"userspace/load":     {"userspace/key"},
 	"userspace/decide":   {"userspace/key", "userspace/index", "userspace/load"},
 	"userspace/pin":      {},
-	"userspace/poll":     {"userspace/load"},
+	"userspace/poll":     {"userspace/connect", "userspace/load"},
 	"userspace/connect":  {},
 	"userspace/upstream": {},
 	"userspace/proxy":    {"userspace/connect", "userspace/upstream", "userspace/key", "userspace/index", "userspace/load", "userspace/decide", "userspace/pin"},

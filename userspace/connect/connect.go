@@ -1,5 +1,5 @@
-// Package connect dials backends within a time that is the network's and not the
-// agent's own.
+// Package connect knows where backends listen, and dials them within a time that is
+// the network's and not the agent's own.
 package connect
 
 import (

@@ -12,14 +12,12 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/tautline/tautline/userspace/connect"
 )
 
 // headBytes bounds the head of an answer.
 const headBytes = 64 << 10
-
-// idleLimit is how long a connection may rest. uvicorn closes after 5 s; be
-// first, or a request may meet the close.
-const idleLimit = 4 * time.Second
 
 var longAgo = time.Unix(1, 0)
 
@@ -39,23 +37,7 @@ type link struct {
 }
 
 func newLink(base *url.URL, config *tls.Config) *link {
-	l := &link{address: base.Host}
-	port := "80"
-	if base.Scheme == "https" {
-		port = "443"
-		if config == nil {
-			l.tls = &tls.Config{}
-		} else {
-			l.tls = config.Clone()
-		}
-		if l.tls.ServerName == "" {
-			l.tls.ServerName = base.Hostname()
-		}
-		l.tls.NextProtos = []string{"http/1.1"}
-	}
-	if base.Port() == "" {
-		l.address = net.JoinHostPort(base.Hostname(), port)
-	}
+	l := &link{address: connect.Address(base), tls: connect.TLS(base, config)}
 	l.in = bufio.NewReaderSize(&l.left, 4<<10)
 	return l
 }
@@ -81,7 +63,7 @@ func get(base *url.URL, path, accept string) []byte {
 // may be read until the deadline; finish must follow. bodyBytes bounds what is
 // read of the connection. Ending ctx breaks off at once.
 func (l *link) do(ctx context.Context, request []byte, deadline time.Time, bodyBytes int64) (*http.Response, error) {
-	if l.conn != nil && time.Since(l.used) > idleLimit {
+	if l.conn != nil && time.Since(l.used) > connect.IdleLimit {
 		l.close()
 	}
 	for reused := l.conn != nil; ; reused = false {

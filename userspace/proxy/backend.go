@@ -31,14 +31,8 @@ type Backend struct {
 	Number uint32
 }
 
-const (
-	// idleBackendConn is how long a connection to a backend is kept. Uvicorn
-	// closes idle connections after 5 s: ours must be gone before that, or a
-	// request meets a connection that is just being closed.
-	idleBackendConn = 4 * time.Second
-	// maxResponseHead bounds the head of a backend's answer.
-	maxResponseHead = 1 << 20
-)
+// maxResponseHead bounds the head of a backend's answer.
+const maxResponseHead = 1 << 20
 
 // backend is a Backend in use. It outlives its removal for as long as requests
 // that were sent to it run.
@@ -68,32 +62,14 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 	u.Path = strings.TrimRight(u.Path, "/")
 	u.RawPath = strings.TrimRight(u.RawPath, "/")
 	t := &upstream.Transport{
-		Addr:             hostPort(u),
+		Addr:             connect.Address(u),
 		Dial:             dial,
+		TLS:              connect.TLS(u, b.TLS),
 		HandshakeTimeout: 10 * time.Second,
-		IdleTimeout:      idleBackendConn,
+		IdleTimeout:      connect.IdleLimit,
 		MaxHead:          maxResponseHead,
 	}
-	if u.Scheme == "https" {
-		if t.TLS = b.TLS.Clone(); t.TLS == nil {
-			t.TLS = &tls.Config{}
-		}
-		if t.TLS.ServerName == "" {
-			t.TLS.ServerName = u.Hostname()
-		}
-	}
 	return &backend{slot: slot, number: b.Number, name: b.Name, site: b.Site, base: u, transport: t}, nil
-}
-
-// hostPort is where a URL's server listens.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		if port = "80"; u.Scheme == "https" {
-			port = "443"
-		}
-	}
-	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // target returns the URL of a request on this backend, its path spelled as the
@@ -114,14 +90,6 @@ func (b *backend) target(in *url.URL) *url.URL {
 	return u
 }
 
-// SyscallConn gives access to the socket, which tells whether it is still open.
-func (c *backendConn) SyscallConn() (syscall.RawConn, error) {
-	if s, ok := c.Conn.(syscall.Conn); ok {
-		return s.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported
-}
-
 // backendConn counts what is written to a backend, which decides whether a
 // request may be sent again, and writes a head and its body in one call, the
 // body straight from its buffer.
@@ -135,6 +103,14 @@ type backendConn struct {
 	// after join is kept back until the body, or anything else, follows.
 	join bool
 	head []byte
+}
+
+// SyscallConn gives access to the socket, which tells whether it is still open.
+func (c *backendConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // Write writes and counts. The count runs ahead of the write: a backend may

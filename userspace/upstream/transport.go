@@ -272,13 +272,19 @@ func (x *exchange) outcome(r *http.Request) error {
 	if _, ok := size(r); ok {
 		return <-x.wrote
 	}
+	_, err := x.soon()
+	return err
+}
+
+// soon waits a little for the outcome of writing.
+func (x *exchange) soon() (known bool, err error) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case err := <-x.wrote:
-		return err
+		return true, err
 	case <-timer.C:
-		return nil
+		return false, nil
 	}
 }
 
@@ -301,14 +307,8 @@ func (x *exchange) end(keep bool) {
 		// The answer was faster than the word that its request is out; or the server
 		// has answered what it did not read.
 		go func() {
-			timer := time.NewTimer(patience)
-			defer timer.Stop()
-			select {
-			case err := <-x.wrote:
-				x.keep(err == nil)
-			case <-timer.C:
-				x.keep(false)
-			}
+			known, err := x.soon()
+			x.keep(known && err == nil)
 		}()
 	}
 }

@@ -142,8 +142,11 @@ func forwarded(peer, host, proto string) string {
 }
 
 // newRequestID returns 128 random bits in hex.
-func newRequestID() string {
-	var raw [16]byte
-	_, _ = rand.Read(raw[:]) // never fails: crypto/rand aborts the process instead
-	return hex.EncodeToString(raw[:])
+func newRequestID() string { return randomHex(32) }
+
+// randomHex returns an even number of random digits.
+func randomHex(digits int) string {
+	raw := make([]byte, digits/2)
+	_, _ = rand.Read(raw) // never fails: crypto/rand aborts the process instead
+	return hex.EncodeToString(raw)
 }

@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,11 +16,7 @@ const maxSites = 32
 // pseudonym names this process in Via fields (RFC 9110, 7.6.3): the site, and
 // digits of its own, for replicas of a site, and agents that were given no site,
 // share that.
-func pseudonym(site string) string {
-	var raw [instanceDigits / 2]byte
-	_, _ = rand.Read(raw[:]) // never fails: crypto/rand aborts the process instead
-	return site + "." + hex.EncodeToString(raw[:])
-}
+func pseudonym(site string) string { return site + "." + randomHex(instanceDigits) }
 
 // addVia names this agent behind those that the request came through.
 func (p *Proxy) addVia(h http.Header, r *http.Request) {

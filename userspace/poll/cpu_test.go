@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/load"
 )
 
@@ -35,21 +36,7 @@ func otherProcess(b *testing.B) string {
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), serveEnv+"=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	})
+	_, out := testutil.Start(b, cmd)
 	var addr string
 	if _, err := fmt.Fscanln(out, &addr); err != nil {
 		b.Fatal(err)

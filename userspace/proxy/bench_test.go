@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // The benchmarks measure what a relaying process costs, so the engines and the
@@ -179,19 +181,7 @@ func startRole(b *testing.B, role string) *exec.Cmd {
 
 func startEngine(b *testing.B) string {
 	b.Helper()
-	cmd := startRole(b, "engine")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	_, out := testutil.Start(b, startRole(b, "engine"))
 	line := make([]byte, 100)
 	n, err := out.Read(line)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/tautline/tautline/userspace/key"
 )
 
 func gzipped(t *testing.T, text string) string {
@@ -223,4 +225,79 @@ func TestOtherRequestsAreNotAskedAbout(t *testing.T) {
 	if got.body != body || got.header.Get("Range") == "" || got.header.Get("Accept-Encoding") != "gzip" || answer != "zipped" || resp.Header.Get("Etag") != "x" || resp.ContentLength != 6 {
 		t.Errorf("backend got %q with %v; client %q with %v", got.body, got.header, answer, resp.Header)
 	}
+}
+
+// marker is a Pinner that pins, edits and rewrites.
+type marker struct {
+	NoPin
+	answer PinAnswer
+}
+
+func (m marker) Request(r PinRequest) PinAnswer {
+	a := m.answer
+	if at := strings.Index(string(r.Body), `"tagged"`); at >= 0 {
+		a.Edits = []Edit{{At: key.Span{Start: at, End: at + len(`"tagged"`)}, With: []byte(`"plain"`)}}
+	}
+	return a
+}
+func (m marker) Readable(PinRequest) bool { return true }
+func (m marker) Response(backend string, _ PinRequest, _ int, h http.Header) (Rewriter, Refusal) {
+	if h.Get("Content-Encoding") != "" {
+		return nil, RefusalPinEncoded
+	}
+	return upper(backend), RefusalNone
+}
+
+type upper string
+
+func (u upper) Append(dst, p []byte) []byte {
+	return append(dst, strings.ToUpper(string(p))...)
+}
+func (u upper) Finish(dst []byte) []byte { return append(dst, "-"+u...) }
+
+// TestPinner: the backend, path and body that a Pinner says, lengths right after
+// a rewrite (E1, E2).
+func TestPinner(t *testing.T) {
+	var slot int
+	m := &marker{}
+	g := newRig(t, func(o *Options) { o.Pinner = m })
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept-Encoding") != "" {
+			t.Error("Accept-Encoding was passed on although the answer must be read")
+		}
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = fmt.Fprintf(w, "%s %d %s", r.RequestURI, r.ContentLength, body)
+	}
+	g.add("a", handler)
+	slot = g.add("b", handler)
+	m.answer = PinAnswer{Slot: slot, Path: "/v1/responses/plain%2F"}
+	for range 5 {
+		resp, body := g.post("/v1/responses?q=1", `{"id":"tagged"}`, "Accept-Encoding", "gzip")
+		if want := `/V1/RESPONSES/PLAIN%2F?Q=1 14 {"ID":"PLAIN"}-b`; resp.StatusCode != 200 || body != want {
+			t.Errorf("%d %q, want %q", resp.StatusCode, body, want)
+		}
+	}
+	m.answer = PinAnswer{Slot: slot, Backend: "b"}
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 200 {
+		t.Errorf("the backend that is meant: %d", resp.StatusCode)
+	}
+	m.answer.Backend = "former"
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 404 {
+		t.Errorf("another backend in its slot: %d", resp.StatusCode)
+	}
+	m.answer = PinAnswer{Slot: 77}
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 404 {
+		t.Errorf("a backend that is gone: %d", resp.StatusCode)
+	}
+	g.fleet.Drain(slot, true)
+	m.answer = PinAnswer{Slot: slot}
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "5" {
+		t.Errorf("a backend that does not admit: %d", resp.StatusCode)
+	}
+	m.answer = PinAnswer{Slot: -1, Refuse: RefusalPinRequestID}
+	if resp, _ := g.post("/v1/responses", `{"x":1}`); resp.StatusCode != 400 {
+		t.Errorf("refused by the Pinner: %d", resp.StatusCode)
+	}
+	g.idle()
 }

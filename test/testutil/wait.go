@@ -11,7 +11,7 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never came to be that %s", what)
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -65,8 +66,8 @@ func TestClientLeaves(t *testing.T) {
 			case <-time.After(20 * time.Second):
 				t.Fatal("the engine goes on")
 			}
-			await(t, "the response to end", func() bool { return r.ended(splice.Aborted, splice.Spliced) == 1 })
-			await(t, "the flow to go", func() bool { live, err := r.set.Live(); return err == nil && len(live) == 0 })
+			testutil.Eventually(t, "the response to end", func() bool { return r.ended(splice.Aborted, splice.Spliced) == 1 })
+			testutil.Eventually(t, "the flow to go", func() bool { live, err := r.set.Live(); return err == nil && len(live) == 0 })
 		})
 	}
 }
@@ -133,7 +134,7 @@ func TestEngineDies(t *testing.T) {
 			if got := string(b); !strings.HasPrefix(got, want) {
 				t.Errorf("client got %d bytes, %d were sent", len(got), len(want))
 			}
-			await(t, "the response to end", func() bool { return r.ended(splice.Aborted, splice.Spliced) == 1 })
+			testutil.Eventually(t, "the response to end", func() bool { return r.ended(splice.Aborted, splice.Spliced) == 1 })
 		})
 	}
 }

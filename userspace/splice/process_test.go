@@ -197,7 +197,7 @@ func TestKilledAgent(t *testing.T) {
 			return ok && false
 		}
 		ok := send(c, head, chunk(token("s", 0, 90)))
-		await(t, "the agent to arm", func() bool { return armed(pins) })
+		testutil.Eventually(t, "the agent to arm", func() bool { return armed(pins) })
 		for i := 1; i < 40; i++ {
 			ok = ok && send(c, chunk(token("s", i, 90)))
 		}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
@@ -218,17 +217,6 @@ func (r *rig) ended(res splice.Result, why splice.Reason) uint64 {
 		}
 	})
 	return n
-}
-
-// await waits until cond holds; the generous limit only ends a hang.
-func await(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if cond() {
-			return
-		}
-	}
-	t.Fatalf("gave up waiting for %s", what)
 }
 
 // An engine is a model server on raw sockets: each script decides which bytes go

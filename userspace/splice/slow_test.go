@@ -121,7 +121,7 @@ func TestNeverReadingClient(t *testing.T) {
 				t.Fatal("nothing was redirected")
 			}
 			stuck(t, r, <-conns, func() (int64, bool) { n := sent.Load(); return n, n == most })
-			await(t, "the credit to run out: or the test proves nothing", func() bool { return r.counts()[bpf.PassCredit].Events > 0 })
+			testutil.Eventually(t, "the credit to run out: or the test proves nothing", func() bool { return r.counts()[bpf.PassCredit].Events > 0 })
 			before := r.counts()
 			bytes := uint64(0)
 			for why := bpf.Redirected; why < bpf.ReasonCount; why++ {
@@ -183,7 +183,7 @@ func stuck(t *testing.T, r *rig, engine net.Conn, sent func() (n int64, all bool
 	client := r.client
 	r.mu.Unlock()
 	before, looks := int64(-1), 0
-	await(t, "the engine to stop sending", func() bool {
+	testutil.Eventually(t, "the engine to stop sending", func() bool {
 		time.Sleep(50 * time.Millisecond)
 		n, all := sent()
 		if n != before || !all && (writable(t, engine) || writable(t, client)) {
@@ -269,7 +269,7 @@ func TestLevelTriggeredSender(t *testing.T) {
 func quiet(t *testing.T, r *rig, pid int) {
 	t.Helper()
 	n, same := uint64(0), 0
-	await(t, "the engine to stall", func() bool {
+	testutil.Eventually(t, "the engine to stall", func() bool {
 		time.Sleep(100 * time.Millisecond)
 		var sum uint64
 		for _, c := range r.counts() {

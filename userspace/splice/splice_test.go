@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -17,7 +18,7 @@ func TestSelfTest(t *testing.T) {
 	p.answer(t)
 	p.Close()
 	r.tr.CloseIdleConnections()
-	await(t, "the connections to end", func() bool { live, err := r.set.Live(); return err == nil && len(live) == 0 })
+	testutil.Eventually(t, "the connections to end", func() bool { live, err := r.set.Live(); return err == nil && len(live) == 0 })
 	before, err := r.set.Counters()
 	if err != nil {
 		t.Fatal(err)

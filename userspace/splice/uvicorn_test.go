@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -76,7 +77,7 @@ func startUvicorn(t *testing.T, loop, protocol string) *uvicorn {
 // returns when it came to know.
 func (u *uvicorn) told(t *testing.T, name string) (at time.Time) {
 	t.Helper()
-	await(t, "uvicorn to be told that a client has left", func() bool {
+	testutil.Eventually(t, "uvicorn to be told that a client has left", func() bool {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		var ok bool

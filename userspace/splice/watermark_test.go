@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -197,7 +198,7 @@ func TestWatermarks(t *testing.T) {
 	if n := r.ended(splice.Damaged, splice.Spliced); n != 0 {
 		t.Errorf("%d streams were damaged", n)
 	}
-	await(t, "all flows to end", func() bool {
+	testutil.Eventually(t, "all flows to end", func() bool {
 		r.tr.CloseIdleConnections()
 		live, err := r.set.Live()
 		return err == nil && len(live) == 0

@@ -56,9 +56,13 @@ type Job struct {
 	Keys  []key.Key // what the router sees
 	Bytes int       // canonical bytes of the prompt
 
+	Preempted int // how often an engine took its memory away
+
 	// The engine's own state of this job.
 	Work struct {
-		Left   int   // prompt tokens still to be prefilled
+		Left   int   // tokens still to be prefilled
+		Kept   int   // answer tokens written before it was preempted; the last of Segs while > 0
+		Order  int64 // of admission
 		Finish int64 // decode step at which the answer ends
 		Node   int32 // what it pins in the prefix cache
 	}

@@ -99,6 +99,7 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 	}
 	s := policies.Setup{
 		Backends:    len(sc.Backends),
+		Memory:      memory,
 		BlockTokens: sc.BlockTokens,
 		Rate:        sc.Rate,
 		Perfect:     sc.Perfect,
@@ -107,7 +108,7 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 		Rand:        rnd,
 	}
 	for _, b := range sc.Backends {
-		s.Capacity = append(s.Capacity, int64(float64(b.Capacity)*memory))
+		s.Capacity = append(s.Capacity, b.Capacity)
 	}
 	return s
 }

@@ -77,13 +77,13 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[3].Age = 1 * s // and evicts nothing
 			},
 			[]side{{}, {}, {}, {}}, []float64{6400 * 4, 6400 * (3 + 1/math.E), 19200, 19200}},
-		{"a full cache stalls more, and its context slows", // cap 16 / (1 - 1/2); 2 x 300 x 75,000/3,750
+		{"a full cache stalls more, and its context slows", // 3/4 cap 16 / (1 - 1/2); 2 x 300 x 75,000/10,000
 			func(q *Question, cs []Candidate) {
 				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.5, true, 75000
 				cs[1].HasKV = true
 			},
 			[]side{{decoding: 40}, {decoding: 40}, {run: 100}},
-			[]float64{6400*3 + 6400*32 + 12000, 6400*3 + 6400*16, 6000}},
+			[]float64{6400*3 + 6400*24 + 4500, 6400*3 + 6400*12, 2250}},
 		{"one that does not say its KV use is like the others",
 			func(q *Question, cs []Candidate) {
 				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.75, true, 150000
@@ -91,10 +91,21 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[2].KVUse, cs[2].HasKV = 0.5, true // but not its size
 			},
 			[]side{{run: 100}, {}, {}, {decoding: 40}},
-			[]float64{24000, 19200 + 12000, 19200 + 18000, 19200 + 6400*32 + 18000}},
+			[]float64{9000, 19200 + 4500, 19200 + 6750, 19200 + 6400*24 + 6750}},
 		{"more than full",
 			func(q *Question, cs []Candidate) { cs[0].KVUse, cs[0].HasKV = 1.5, true },
-			[]side{{decoding: 2000}, {run: 100}}, []float64{19200 + 6400*1600, 0}},
+			[]side{{decoding: 2000}, {run: 100}}, []float64{19200 + 6400*1200, 0}},
+		{"memory that will not be there", // 1.5 x 500; none; all of 1,000; the mean of these
+			func(q *Question, cs []Candidate) {
+				q.Needs = 1000
+				for i, c := range []Candidate{{Held: 90000, Claimed: 9500}, {Held: 50000, Claimed: 40000}, {Held: 99000, Claimed: 200000}} {
+					cs[i].Held, cs[i].Claimed = c.Held, c.Claimed
+					cs[i].KVUse, cs[i].HasKV, cs[i].Capacity = float64(c.Held)/1e5, true, 100000
+				}
+				cs[3].Claimed = 300000
+			},
+			[]side{{run: 100}, {run: 100, decoding: 60}, {run: 100}, {run: 100}}, // 60 x 150 to be written
+			[]float64{5400 + 750, 3000, 5940 + 1500, 4780 + 750}},
 		{"unless the copy is owed",
 			func(q *Question, cs []Candidate) {
 				q.Reuse, q.InFlight, q.Begun = 5*s, 1, begun(100, 1)

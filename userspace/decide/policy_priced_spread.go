@@ -34,12 +34,12 @@ const (
 	// A request in flight slows the others like spreadAnswer of priced; so do
 	// spreadHeld tokens of context.
 	spreadAnswer = 2
-	spreadHeld   = 10000
+	spreadHeld   = 30000
 )
 
 // pricedSpread is priced with changes to what others pay for a request:
 //
-//	L + m + w (kappa + x) + (w - u) min(d, 3/4 cap / (1-K)) + u min(d, 2) + delta o (2 a + H/10000) + 1.5 y
+//	L + m + w (kappa + x) + (w - u) min(d, 3/4 cap / (1-K)) + u min(d, 2) + delta o (2 a + H/30000) + 1.5 y
 //
 // L, m, d, o, a, kappa, cap and delta are those of priced. w is m without the
 // copies that ought to exist: if a share s of the other requests in flight

@@ -77,13 +77,13 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[3].Age = 1 * s // and evicts nothing
 			},
 			[]side{{}, {}, {}, {}}, []float64{6400 * 4, 6400 * (3 + 1/math.E), 19200, 19200}},
-		{"a full cache stalls more, and its context slows", // 3/4 cap 16 / (1 - 1/2); 2 x 300 x 75,000/10,000
+		{"a full cache stalls more, and its context slows", // 3/4 cap 16 / (1 - 1/2); 2 x 300 x 75,000/30,000
 			func(q *Question, cs []Candidate) {
 				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.5, true, 75000
 				cs[1].HasKV = true
 			},
 			[]side{{decoding: 40}, {decoding: 40}, {run: 100}},
-			[]float64{6400*3 + 6400*24 + 4500, 6400*3 + 6400*12, 2250}},
+			[]float64{6400*3 + 6400*24 + 1500, 6400*3 + 6400*12, 750}},
 		{"one that does not say its KV use is like the others",
 			func(q *Question, cs []Candidate) {
 				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.75, true, 150000
@@ -91,7 +91,7 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[2].KVUse, cs[2].HasKV = 0.5, true // but not its size
 			},
 			[]side{{run: 100}, {}, {}, {decoding: 40}},
-			[]float64{9000, 19200 + 4500, 19200 + 6750, 19200 + 6400*24 + 6750}},
+			[]float64{3000, 19200 + 1500, 19200 + 2250, 19200 + 6400*24 + 2250}},
 		{"more than full",
 			func(q *Question, cs []Candidate) { cs[0].KVUse, cs[0].HasKV = 1.5, true },
 			[]side{{decoding: 2000}, {run: 100}}, []float64{19200 + 6400*1200, 0}},
@@ -105,7 +105,7 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[3].Claimed = 300000
 			},
 			[]side{{run: 100}, {run: 100, decoding: 60}, {run: 100}, {run: 100}}, // 60 x 150 to be written
-			[]float64{5400 + 750, 3000, 5940 + 1500, 4780 + 750}},
+			[]float64{1800 + 750, 1000, 1980 + 1500, 4780./3 + 750}},
 		{"unless the copy is owed",
 			func(q *Question, cs []Candidate) {
 				q.Reuse, q.InFlight, q.Begun = 5*s, 1, begun(100, 1)

@@ -29,8 +29,10 @@ const (
 	// bounds the KV use that the cap is divided by.
 	spreadCap  = 0.75
 	spreadFull = 0.99
-	// spreadOver is the price of a token of KV memory that there will not be.
+	// spreadOver is the price of a token of KV memory that there will not be, where
+	// answers have spreadLong tokens or more. Shorter ones soon give it back.
 	spreadOver = 1.5
+	spreadLong = 100
 	// A request in flight slows the others like spreadAnswer of priced; so do
 	// spreadHeld tokens of context.
 	spreadAnswer = 2
@@ -39,7 +41,7 @@ const (
 
 // pricedSpread is priced with changes to what others pay for a request:
 //
-//	L + m + w (kappa + x) + (w - u) min(d, 3/4 cap / (1-K)) + u min(d, 2) + delta o (2 a + H/30000) + 1.5 y
+//	L + m + w (kappa + x) + (w - u) min(d, 3/4 cap / (1-K)) + u min(d, 2) + delta o (2 a + H/30000) + 1.5 y min(o/100, 1)
 //
 // L, m, d, o, a, kappa, cap and delta are those of priced. w is m without the
 // copies that ought to exist: if a share s of the other requests in flight
@@ -65,7 +67,8 @@ const (
 // held, what the requests on their way there and this one will take, and half an
 // answer for each that is being written, are more than there is by so much, but y
 // is no more than this request needs. The engine would have to let it wait, or to
-// preempt an answer and fill that again.
+// preempt an answer and fill that again. Answers of a few tokens are in nobody's
+// way for long.
 //
 // A backend that does not say K, H or its size is taken to be like the mean of
 // those that do.
@@ -85,6 +88,7 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		y, known := c.lacks(e)
 		over.add(y, known)
 	}
+	scarce := spreadOver * min(c.q.Output/spreadLong, 1)
 	var o owed
 	c.owe(&o, cs)
 	for i := range cs {
@@ -101,7 +105,7 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+x) +
 			(w-u)*min(d, spreadCap*p.Cap/(1-k)) + u*min(d, spreadStalls) +
 			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests)+h/spreadHeld) +
-			spreadOver*over.or(c.lacks(e))
+			scarce*over.or(c.lacks(e))
 	}
 	return c.compared(cs, run, blocks)
 }

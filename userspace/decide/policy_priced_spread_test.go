@@ -112,6 +112,15 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[1].Evicts = true
 			},
 			[]side{{run: 100}, {}}, []float64{0, 6400}},
+		{"which short answers soon give back", // 10 tokens: a tenth of 1.5 x 1,000
+			func(q *Question, cs []Candidate) {
+				q.Needs, q.Output = 1000, 10
+				for i := range cs {
+					cs[i].HasKV, cs[i].Capacity = true, 100000
+				}
+				cs[0].Claimed = 100000
+			},
+			[]side{{run: 100}, {run: 100}}, []float64{150, 0}},
 	} {
 		p, q := Default(), hundred
 		p.Policy, q.PerBlock = PricedSpread, 64

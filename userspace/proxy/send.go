@@ -14,7 +14,7 @@ type failure struct {
 	abort   Abort
 	detail  string
 	err     error
-	retry   Retry // not RetryNone: nothing reached the backend
+	retry   Retry // not RetryNone: the request may be sent again
 }
 
 // send chooses a backend and sends the request; once more if nothing reached the

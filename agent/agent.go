@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -132,6 +133,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	a.proxy, err = proxy.New(proxy.Options{
 		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer}, Pinner: &a.pins,
 		Recorder: a.recorder, Log: a.log, Clock: a.now,
+		Pages: map[string]http.Handler{poll.LoadPath: http.HandlerFunc(a.serveLoad)},
 	})
 	if err != nil {
 		return err

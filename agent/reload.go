@@ -131,7 +131,7 @@ func (a *Agent) addBackend(b config.Backend) error {
 		a.fleet.Remove(slot)
 		return err
 	}
-	if err := a.poller.Add(poll.Target{Slot: slot, Name: label, URL: b.URL, Engine: b.Engine, Models: b.Models}); err != nil {
+	if err := a.poller.Add(poll.Target{Slot: slot, Name: label, URL: b.URL, Engine: a.engine(b), Models: b.Models}); err != nil {
 		a.proxy.RemoveBackend(slot)
 		a.fleet.Remove(slot)
 		return err

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tautline/tautline/userspace/poll"
 )
 
 // dns1123 is a DNS-1123 label: site names go into ids, so they hold no period.
@@ -80,8 +82,8 @@ func (c *Config) validateBackends() (errs []error) {
 		if !dns1123.MatchString(b.Site) {
 			errs = append(errs, fmt.Errorf("%s.site must be a DNS-1123 label, got %q", at, b.Site))
 		}
-		if !slices.Contains([]string{"", "vllm", "sglang"}, b.Engine) {
-			errs = append(errs, fmt.Errorf("%s.engine must be vllm, sglang or empty, got %q", at, b.Engine))
+		if !slices.Contains([]string{"", poll.VLLM, poll.SGLang, poll.Tautline}, b.Engine) {
+			errs = append(errs, fmt.Errorf("%s.engine must be vllm, sglang, tautline or empty, got %q", at, b.Engine))
 		}
 		id := b.Site + "/" + b.Name
 		if seen[id] {

@@ -172,7 +172,7 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 	}
 	a.breaker.polled(now)
 	if s.HasQueue {
-		a.window.add(now, b.params.Window, max(s.Waiting, 0))
+		a.window.add(now, b.params.Window, s.depth())
 		a.releaseScheduled(max(s.Waiting, 0), now)
 	}
 	return restart

@@ -16,7 +16,7 @@ type Target struct {
 	Slot     int
 	Name     string
 	URL      string        // base, with or without a path; no query
-	Engine   string        // VLLM, SGLang, or "" to find out
+	Engine   string        // VLLM, SGLang, or "" to find out which; Tautline: another agent
 	Models   []string      // served models; empty = learn them
 	Interval time.Duration // 0 = Params.Interval
 }
@@ -97,8 +97,8 @@ func (p *Poller) Add(t Target) error {
 		return fmt.Errorf("poll %s: %w", t.Name, err)
 	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
 		return fmt.Errorf("poll %s: url %q: want http://host or https://host", t.Name, t.URL)
-	case t.Engine != "" && t.Engine != VLLM && t.Engine != SGLang:
-		return fmt.Errorf("poll %s: engine %q: want %q, %q or none", t.Name, t.Engine, VLLM, SGLang)
+	case t.Engine != "" && t.Engine != VLLM && t.Engine != SGLang && t.Engine != Tautline:
+		return fmt.Errorf("poll %s: engine %q: want %q, %q, %q or none", t.Name, t.Engine, VLLM, SGLang, Tautline)
 	case t.Interval < 0:
 		return fmt.Errorf("poll %s: interval %v: want 0 or more", t.Name, t.Interval)
 	}
@@ -116,6 +116,7 @@ func (p *Poller) Add(t Target) error {
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 		fetch: newFetcher(base, p.params.TLS, &p.buffers),
 		requests: [sourceCount][]byte{
+			sourceLoad:    get(base, LoadPath, "application/json"),
 			sourceMetrics: get(base, "/metrics", "text/plain;version=0.0.4"),
 			sourceHealth:  get(base, "/health", "*/*"),
 			sourceModels:  get(base, "/v1/models", "application/json"),
@@ -156,7 +157,7 @@ type Status struct {
 	Slot     int
 	Name     string
 	Engine   string // configured or found out; "" = not known
-	Source   string // what the last poll that worked read: "metrics", "health" or "models"; "" = none has worked yet
+	Source   string // what the last poll that worked read: "load", "metrics", "health" or "models"; "" = none has worked yet
 	Polls    uint64
 	Failures uint64              // polls that brought nothing
 	Errors   [reasonCount]uint64 // requests by reason; a poll may send several

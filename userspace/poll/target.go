@@ -15,13 +15,31 @@ import (
 type source uint8
 
 const (
-	sourceMetrics source = iota
-	sourceHealth         // well or not, without figures
-	sourceModels         // for servers without a health page
+	sourceLoad    source = iota // of another agent
+	sourceMetrics               // of an engine
+	sourceHealth                // well or not, without figures
+	sourceModels                // for servers without a health page
 	sourceCount
 )
 
-var sourceNames = [sourceCount]string{"metrics", "health", "models"}
+var sourceNames = [sourceCount]string{"load", "metrics", "health", "models"}
+
+// first is the best way to ask this target.
+func (t *target) first() source {
+	if t.Engine == Tautline {
+		return sourceLoad
+	}
+	return sourceMetrics
+}
+
+// next is the way to ask it when this one brings nothing. What an agent would show
+// as metrics is one engine's.
+func (s source) next() source {
+	if s == sourceLoad {
+		return sourceHealth
+	}
+	return s + 1
+}
 
 // target polls one backend. All but status is its goroutine's own.
 type target struct {
@@ -59,7 +77,10 @@ func (t *target) run(ctx context.Context) {
 	defer t.fetch.close()
 	defer t.cancel()
 	t.mu.Lock()
-	t.status.Slot, t.status.Name, t.status.Engine = t.Slot, t.Name, t.Engine
+	t.status.Slot, t.status.Name = t.Slot, t.Name
+	if t.Engine != Tautline { // to be found out, whatever is configured
+		t.status.Engine = t.Engine
+	}
 	t.mu.Unlock()
 	t.failing = true
 	timer := time.NewTimer(0)
@@ -109,7 +130,7 @@ func (t *target) interval(p *Params) time.Duration {
 func (t *target) poll(ctx context.Context, p *Params) {
 	stale := time.Since(t.checked) >= p.Refresh || t.failing
 	if stale {
-		t.source = sourceMetrics
+		t.source = t.first()
 		t.checked = time.Now()
 	}
 	now := t.poller.clock()
@@ -132,7 +153,7 @@ func (t *target) poll(ctx context.Context, p *Params) {
 		t.learned = false
 	}
 	t.failing, t.last = false, s
-	if !t.learned && len(t.Models) == 0 {
+	if !t.learned && len(t.Models) == 0 && t.source != sourceLoad {
 		t.learn(ctx, p)
 	}
 	if ctx.Err() != nil {
@@ -151,7 +172,7 @@ func restarted(old, new *load.Sample) bool {
 // has nothing to say there. A backend that does not answer at all is asked
 // once only.
 func (t *target) ask(ctx context.Context, p *Params) (load.Sample, *failure) {
-	for ; ; t.source++ {
+	for ; ; t.source = t.source.next() {
 		s, no := t.from(ctx, p, t.source)
 		if no == nil || !no.elsewhere() || t.source == sourceModels {
 			return s, no
@@ -174,6 +195,12 @@ func (f *failure) elsewhere() bool {
 func (t *target) from(ctx context.Context, p *Params, from source) (load.Sample, *failure) {
 	r := t.requests[from]
 	switch from {
+	case sourceLoad:
+		s, names, no := t.fetch.agent(ctx, p, r)
+		if no == nil && len(t.Models) == 0 && len(names) > 0 && ctx.Err() == nil {
+			t.tell(names)
+		}
+		return s, no
 	case sourceHealth:
 		return load.Sample{}, t.fetch.get(ctx, p, r, discard)
 	case sourceModels:
@@ -202,7 +229,14 @@ func (t *target) learn(ctx context.Context, p *Params) {
 		return
 	}
 	t.learned = true
-	if ctx.Err() != nil || slices.Equal(names, t.known) {
+	if ctx.Err() == nil {
+		t.tell(names)
+	}
+}
+
+// tell tells the sink the served models if they are others than before.
+func (t *target) tell(names []string) {
+	if slices.Equal(names, t.known) {
 		return
 	}
 	t.known = names
@@ -235,8 +269,11 @@ func (t *target) count(no *failure) (inARow int) {
 	}
 	t.status.Failing = 0
 	t.status.Source = sourceNames[t.source]
-	if t.source == sourceMetrics {
+	switch t.source {
+	case sourceMetrics:
 		t.status.Engine = t.parser.engine
+	case sourceLoad:
+		t.status.Engine = Tautline
 	}
 	return 0
 }

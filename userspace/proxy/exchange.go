@@ -68,6 +68,10 @@ const (
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.active.Add(1)
 	defer p.active.Add(-1)
+	if page := p.pages[r.URL.Path]; page != nil && p.params.Load().allows(r.URL.EscapedPath()) {
+		page.ServeHTTP(w, r)
+		return
+	}
 	x := exchange{
 		p: p, w: w, r: r,
 		rc:     http.NewResponseController(w),

@@ -31,6 +31,9 @@ type Options struct {
 	Pinner   Pinner       // nil = NoPin
 	Recorder Recorder     // nil = NoRecorder
 	Log      *slog.Logger // nil = silent
+	// Pages are the paths that are answered here instead of by a backend, as far as
+	// AllowedPaths has them. What is asked there is no request to be counted.
+	Pages map[string]http.Handler
 	// Clock is the monotonic time that the Router is given; nil = time since New.
 	Clock func() decide.Instant
 }
@@ -45,6 +48,7 @@ type Proxy struct {
 	log      *slog.Logger
 	clock    func() decide.Instant
 
+	pages     map[string]http.Handler
 	pseudonym string // of this process, in Via fields
 
 	params   atomic.Pointer[Params]
@@ -92,6 +96,7 @@ func New(o Options) (*Proxy, error) {
 		log:      o.Log,
 		clock:    o.Clock,
 
+		pages:     o.Pages,
 		pseudonym: pseudonym(o.Params.Site),
 	}
 	if p.splicer == nil {

@@ -145,6 +145,9 @@ func (x *exchange) serve() verdict {
 // admit checks what can be refused before the body is read.
 func (x *exchange) admit() Refusal {
 	switch {
+	case x.r.ProtoMajor != 1: // what a client begins HTTP/2 with; the rest would be read as requests
+		x.w.Header().Set("Connection", "close")
+		return RefusalUpgrade
 	case x.r.Method == http.MethodConnect:
 		return RefusalUpgrade
 	case namedIn(x.r.Header["Connection"], "Upgrade") && namedIn(x.r.Header["Upgrade"], "websocket"):

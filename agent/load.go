@@ -60,10 +60,10 @@ func sumLoad(site string, all []decide.BackendState, isAgent func(slot int) bool
 			continue
 		}
 		l.Models = append(l.Models, b.Spec.Models...)
-		served = served && len(b.Spec.Models) > 0
 		if !b.Admitted {
-			continue
+			continue // if it never said what it serves, it can serve nothing now
 		}
+		served = served && len(b.Spec.Models) > 0
 		own := !isAgent(b.Slot)
 		l.Engines++
 		l.Waiting += b.Waiting
@@ -88,7 +88,7 @@ func sumLoad(site string, all []decide.BackendState, isAgent func(slot int) bool
 	default:
 		l.KVUse = new(min(1, share/float64(l.Engines)))
 	}
-	if !served {
+	if !served || l.Engines == 0 {
 		l.Models = nil
 	}
 	slices.Sort(l.Models)

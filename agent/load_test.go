@@ -133,6 +133,7 @@ func TestSumLoad(t *testing.T) {
 			poll.AgentLoad{Site: "s", Engines: 2, Measured: true, Waiting: 3, Running: 2, Models: []string{"m"}}},
 		{"one may serve anything", []decide.BackendState{e(0, 3, .5, 100), with(e(1, 0, .5, 100), func(b *decide.BackendState) { b.Spec.Models = nil })},
 			poll.AgentLoad{Site: "s", Engines: 2, Measured: true, Waiting: 3, Running: 2, KVUse: &half, KVTokens: 200}},
+		{"one takes nothing and never said what it serves", []decide.BackendState{e(0, 3, .5, 100), with(e(1, 0, .5, 100), func(b *decide.BackendState) { b.Admitted, b.Spec.Models = false, nil })}, one},
 		{"one is an agent", []decide.BackendState{e(0, 3, .5, 100), e(7, 1, .5, 100)},
 			poll.AgentLoad{Site: "s", Engines: 2, Models: []string{"m"}}},
 	} {

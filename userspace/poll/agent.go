@@ -30,7 +30,7 @@ type AgentLoad struct {
 	Running  int      `json:"running"`          // sum
 	KVUse    *float64 `json:"kv_use,omitempty"` // share of KV memory in use, 0..1; nil = not known of each
 	KVTokens int64    `json:"kv_tokens"`        // capacity, sum; 0 = not known of each
-	Models   []string `json:"models,omitempty"` // served by any backend of the site, sorted; empty = not known of each
+	Models   []string `json:"models,omitempty"` // served by any backend of the site, sorted; empty = not known of each that takes requests
 }
 
 // sample checks the page and makes a Sample of it.

@@ -226,9 +226,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.admin != nil {
 		wg.Go(func() { failed <- a.admin.Serve() })
 	}
-	publishing, stopPublishing := context.WithCancel(context.Background())
-	defer stopPublishing()
-	wg.Go(func() { a.publish(publishing) })
+	watching, stopWatching := context.WithCancel(context.Background())
+	defer stopWatching()
+	wg.Go(func() { a.watch(watching) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -246,7 +246,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = errors.Join(err, a.admin.Shutdown(stop))
 		cancel()
 	}
-	stopPublishing()
+	stopWatching()
 	wg.Wait()
 	return err
 }

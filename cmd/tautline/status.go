@@ -144,7 +144,7 @@ func printBackends(w io.Writer, bs []telemetry.BackendStatus) error {
 	fmt.Fprintln(t, "backend\tadmitted\tqueue\trunning\tin flight\tuncached tok\tindex\thit rate\tTTFT p50\tgap p50\tpicks\t")
 	for _, b := range bs {
 		admitted := yesNo(b.Admitted)
-		if !b.Admitted {
+		if b.Why != "" {
 			admitted += ": " + b.Why
 		}
 		queue := "-"

@@ -157,3 +157,27 @@ func TestUnknownSlotsAreAbsentAndHarmless(t *testing.T) {
 		}
 	}
 }
+
+// TestTrialIsShown: admitted, but nobody knows yet whether it serves.
+func TestTrialIsShown(t *testing.T) {
+	p := Default()
+	b := books(t, 1)
+	trial := func(at time.Duration, want bool) {
+		t.Helper()
+		if v := b.View(0, at); v.Trial != want {
+			t.Errorf("at %v: %+v", at, v)
+		}
+	}
+	trial(sec, false)
+	for range p.EjectConnects {
+		b.ConnectFailed(0, sec)
+	}
+	trial(sec, false)
+	over := sec + p.Backoff
+	trial(over, true)
+	b.Reserve(0, 1, true, over)
+	trial(over, false) // that is it
+	b.Status(0, 200, over)
+	trial(over, false)
+	wantRefusal(t, b, over, Admitted)
+}

@@ -39,6 +39,7 @@ type account struct {
 type View struct {
 	Refusal  Refusal
 	Until    time.Duration // end of the ejection, when ejected
+	Trial    bool          // admitted so that the next request shows whether it serves again
 	Requests int           // own requests in flight
 	Decoding int           // of them, past their first token
 	Tokens   int64         // own uncached prompt tokens in flight
@@ -226,6 +227,7 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 		return
 	}
 	v.Refusal = a.breaker.refusal(now)
+	v.Trial = a.breaker.open && v.Refusal == Admitted
 	v.Requests, v.Decoding, v.Tokens = a.requests, a.decoding, a.tokens
 	if v.Refusal == Ejected {
 		v.Until = a.breaker.until

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -28,18 +29,18 @@ type Explanation struct {
 
 // Candidate is one backend as the decision saw it.
 type Candidate struct {
-	Backend  string  `json:"backend"`
-	Chosen   bool    `json:"chosen"`
-	Takes    bool    `json:"takes"`
-	Why      string  `json:"why,omitempty"` // why it takes nothing
-	Run      int     `json:"run"`
-	Blocks   int     `json:"run_blocks"`
-	Sticky   bool    `json:"sticky"`
-	Uncached int64   `json:"uncached_tokens"`
-	Tokens   int64   `json:"inflight_uncached_tokens"`
-	Requests int     `json:"inflight_requests"`
-	Queue    *int    `json:"queue_depth,omitempty"`
-	Cost     float64 `json:"cost"`
+	Backend  string   `json:"backend"`
+	Chosen   bool     `json:"chosen"`
+	Takes    bool     `json:"takes"`
+	Why      string   `json:"why,omitempty"` // why it takes nothing
+	Run      int      `json:"run"`
+	Blocks   int      `json:"run_blocks"`
+	Sticky   bool     `json:"sticky"`
+	Uncached int64    `json:"uncached_tokens"`
+	Tokens   int64    `json:"inflight_uncached_tokens"`
+	Requests int      `json:"inflight_requests"`
+	Queue    *int     `json:"queue_depth,omitempty"`
+	Cost     *float64 `json:"cost,omitempty"` // what was compared; absent when it takes nothing, or its load is not known
 }
 
 // Explain implements telemetry.Source. It has no side effects.
@@ -80,10 +81,13 @@ func explain(api key.API, p *key.Prompt, d decide.Decision, cs []decide.Candidat
 		row := Candidate{
 			Backend: name(c.Slot), Chosen: c.Slot == d.Slot, Takes: c.Takes(),
 			Run: c.Run, Blocks: c.Blocks, Sticky: c.Sticky, Uncached: c.Uncached,
-			Tokens: c.Tokens, Requests: c.Requests, Cost: c.Cost,
+			Tokens: c.Tokens, Requests: c.Requests,
 		}
-		if !row.Takes {
+		switch {
+		case !row.Takes:
 			row.Why = c.Refusal.String()
+		case !math.IsInf(c.Cost, 0): // JSON has no infinity
+			row.Cost = &c.Cost
 		}
 		if c.Measured {
 			row.Queue = &c.Queue

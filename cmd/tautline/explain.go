@@ -154,10 +154,11 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 			queue = fmt.Sprint(*b.Queue)
 		}
 		name := b.Backend
-		if b.Takes {
-			cost = fmt.Sprintf("%.6g", b.Cost)
-		} else {
+		if !b.Takes {
 			name += " (" + b.Why + ")"
+		}
+		if b.Cost != nil {
+			cost = fmt.Sprintf("%.6g", *b.Cost)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d keys, %d blocks\t%s\t%d\t%d\t%d\t%s\t%s\n",
 			mark, name, b.Run, b.Blocks, yesNo(b.Sticky), b.Uncached, b.Requests, b.Tokens, queue, cost)

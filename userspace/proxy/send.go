@@ -160,7 +160,9 @@ func (x *exchange) try(header http.Header, again bool) (*attempt, failure) {
 
 // again allows a retry unless the body is gone.
 func (x *exchange) again(why Retry) Retry {
-	if x.stream != nil && x.stream.touched.Load() {
+	switch {
+	case x.stream != nil && x.stream.touched.Load(),
+		x.stream == nil && x.length != 0 && x.body.Load() == nil:
 		return RetryNone
 	}
 	return why

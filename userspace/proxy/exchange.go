@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -94,6 +95,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // finish settles what is left, on every way out.
 func (x *exchange) finish() {
 	now := x.p.clock()
+	if x.stream != nil {
+		x.stream.src.end()
+	}
 	if !x.served {
 		x.sum.Abort = AbortHandler
 	}
@@ -323,6 +327,30 @@ type timedBody struct {
 	begun time.Time
 	n     int64
 	until atomic.Int64 // deadline of the current read in Unix nanoseconds; 0 = none
+
+	mu   sync.Mutex // held while the connection's deadline is set
+	over bool       // the handler has returned: the connection is another request's
+}
+
+// errOver is what a reader gets that outlives its request.
+var errOver = errors.New("the request is over")
+
+// deadline sets the connection's, as long as the request has it.
+func (b *timedBody) deadline(t time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return errOver
+	}
+	_ = b.x.rc.SetReadDeadline(t) // not supported only outside a server
+	return nil
+}
+
+// end takes the connection away from a transport that still reads.
+func (b *timedBody) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
@@ -333,7 +361,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 		next = all
 	}
 	b.until.Store(next.UnixNano())
-	_ = b.x.rc.SetReadDeadline(next) // not supported only outside a server
+	if err := b.deadline(next); err != nil {
+		return 0, err
+	}
 	n, err := b.src.Read(p)
 	b.n += int64(n)
 	return n, err
@@ -343,7 +373,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // going away.
 func (b *timedBody) done() {
 	b.until.Store(0)
-	_ = b.x.rc.SetReadDeadline(time.Time{})
+	_ = b.deadline(time.Time{})
 }
 
 // late tells whether the patience has run out. A read that fails for that reason

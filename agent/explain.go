@@ -3,11 +3,13 @@ package agent
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/proxy"
 )
 
 // Explanation says how a body would be routed, and why. Names are promises.
@@ -43,14 +45,25 @@ type Candidate struct {
 	Cost     *float64 `json:"cost,omitempty"` // what was compared; absent when it takes nothing, or its load is not known
 }
 
-// Explain implements telemetry.Source. It has no side effects.
+// Explain implements telemetry.Source. The body counts as posted. It has no side effects.
 func (a *Agent) Explain(path string, body []byte) any {
 	var p key.Prompt
 	api := key.ParsePath(path)
 	a.hasher.Read(api, body, &p)
-	d, cs := a.fleet.Explain(decide.Request{
+	r := decide.Request{
 		Model: p.Model, Keys: p.Keys, Bytes: p.Bytes, Stream: p.Stream, Reason: p.Reason, Pinned: -1,
-	}, a.now())
+	}
+	if pr := (proxy.PinRequest{Method: http.MethodPost, Path: path, API: api, Prompt: &p, Body: body}); a.pins.Readable(pr) {
+		to, _ := a.pins.resolve(pr)
+		if to.Refuse != proxy.RefusalNone {
+			none := decide.Decision{Slot: -1, Outcome: decide.None, Policy: a.fleet.Params().Policy}
+			e := explain(api, &p, none, nil, a.fleet.Tau(), a.nameOf)
+			e.Reason = to.Refuse.String()
+			return e
+		}
+		r.Pinned, r.Site = to.Slot, to.Site
+	}
+	d, cs := a.fleet.Explain(r, a.now())
 	return explain(api, &p, d, cs, a.fleet.Tau(), a.nameOf)
 }
 

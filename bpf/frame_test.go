@@ -70,6 +70,13 @@ func (w *walker) token(t testing.TB, msg []byte) bool {
 	return events&2 != 0
 }
 
+// usage tells whether a message may end with the usage.
+func (w *walker) usage(t testing.TB, msg []byte) bool {
+	t.Helper()
+	_, events := w.ask(t, msg)
+	return events&4 != 0
+}
+
 func (w *walker) ask(t testing.TB, msg []byte) (framing int, events byte) {
 	t.Helper()
 	w.mu.Lock()

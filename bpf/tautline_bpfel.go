@@ -26,7 +26,7 @@ type TautlineArm struct {
 	Position     uint32
 	Credit       uint32
 	Mode         TautlineArmMode
-	Pad          uint32
+	Usage        uint32
 }
 
 type TautlineArmMode uint32
@@ -96,7 +96,7 @@ type TautlineFlow struct {
 	State        TautlineFlowState
 	Position     uint32
 	Mode         uint32
-	Pad          uint32
+	Usage        uint32
 }
 
 type TautlineFlowState uint32

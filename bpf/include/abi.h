@@ -43,7 +43,7 @@ struct flow {
 	enum flow_state state;
 	__u32 position;        /* of the last arm that was taken */
 	__u32 mode;            /* its enum arm_mode */
-	__u32 pad;
+	__u32 usage;           /* likewise */
 };
 
 enum arm_mode {
@@ -60,7 +60,7 @@ struct arm {
 	__u32 position;        /* bytes the server has sent to the agent, mod 2^32 */
 	__u32 credit;          /* bytes */
 	enum arm_mode mode;
-	__u32 pad;
+	__u32 usage;           /* not 0: what may tell the usage goes to the agent */
 };
 
 /* Under ARM_FIRST: the first token of a response has been redirected. */
@@ -98,7 +98,7 @@ enum reason {
 	PASS_WINDOW,           /* larger than what can be read directly */
 	PASS_PARTIAL,          /* does not end on a chunk boundary */
 	PASS_FRAMING,          /* not chunked framing, or not a kind we follow */
-	PASS_EVENT,            /* not an event that the mode of the arm lets pass */
+	PASS_EVENT,            /* not an event that the arm lets pass */
 	PASS_TARGET,           /* the client's socket is gone */
 	PASS_STALE,            /* a socket whose flow is gone */
 	PASS_BYPASSED,         /* bytes went to the agent past this program */

@@ -143,6 +143,19 @@ event_token(const __u8 *data, const __u8 *end)
 	       word >> 56 != 'p' && word >> 56 != '\r' && word >> 56 != '\n';
 }
 
+/* Whether a message of whole chunks may end with an event that tells the usage: an
+ * object in an object, at the end of which there is no string. */
+static inline __attribute__((always_inline)) int
+event_usage(const __u8 *data, const __u8 *end, __u32 size)
+{
+	__u64 word;
+
+	/* c } } LF LF CR LF in its upper seven bytes */
+	return size >= 8 && event_word(data, end, size - 8, &word) &&
+	       word >> 16 == EVENT_WORD('}', '}', '\n', '\n', '\r', '\n', 0, 0) &&
+	       (__u8)(word >> 8) != '"';
+}
+
 /* Whether the end of the line that begins at text is the event's and the chunk's,
  * LF LF CR LF. Where the last bytes were looked at again, at may lie before text. */
 static inline __attribute__((always_inline)) int

@@ -103,6 +103,7 @@ static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, 
 	}
 	flow->client_cookie = arm->client_cookie;
 	flow->response = arm->response;
+	flow->usage = arm->usage;
 	flow->credit = arm->credit;
 	flow->position = position;
 	flow->mode = arm->mode;
@@ -146,6 +147,9 @@ static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *cl
 	if (flow->mode == ARM_DELTAS && !is_delta(msg))
 		return PASS_EVENT;
 	if (flow->mode == ARM_FIRST && !event_token(msg->data, msg->data_end))
+		return PASS_EVENT;
+	/* The first token of a Messages stream comes with what is known of it then. */
+	if (flow->usage && flow->mode != ARM_FIRST && event_usage(msg->data, msg->data_end, msg->size))
 		return PASS_EVENT;
 	if (bpf_msg_redirect_hash(msg, &client_socks, &flow->client_cookie, 0) != SK_PASS)
 		return PASS_TARGET;

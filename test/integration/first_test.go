@@ -7,15 +7,16 @@ import (
 	"testing"
 )
 
-// TestFirstTokenIsAccounted: a first token that passes in the kernel wakes nobody, and
+// TestSplicedStreamIsAccounted: a first token that passes in the kernel wakes nobody, and
 // ends the prefill in the accounts all the same: for whoever looks, the reservation is
-// released and the time to the first token taken while the stream goes on.
-func TestFirstTokenIsAccounted(t *testing.T) {
+// released and the time to the first token taken while the stream goes on. The usage
+// that the client asked for is read as well.
+func TestSplicedStreamIsAccounted(t *testing.T) {
 	pins := bpffs(t) + "/tautline"
 	e := startWaiting(t, pins, true)
 	e.first = make(chan struct{})
 	a := startAgent(t, pins, []string{e.ln.Addr().String()}, nil, "poll: {interval: 1h, window: 1h}")
-	resp := e.post(t, a.addr)
+	resp := e.post(t, a.addr, `"stream_options":{"include_usage":true},`)
 	defer resp.Body.Close()
 	if b := a.status().Backends[0]; b.Inflight != 1 || b.UncachedTokens == 0 {
 		t.Errorf("before the first token %d requests and %d tokens are in flight", b.Inflight, b.UncachedTokens)
@@ -39,6 +40,9 @@ func TestFirstTokenIsAccounted(t *testing.T) {
 	}
 	if st := a.idle(); st.Splice.Outcomes["ended/spliced"] != 1 {
 		t.Errorf("the response was not spliced: %v", st.Splice.Outcomes)
+	}
+	if n := a.metric("tautline_reported_prompt_tokens_total"); n != "7" {
+		t.Errorf("the engine is held to have reported %q prompt tokens, want 7", n)
 	}
 	if n := a.metric("tautline_ttft_seconds_count"); n != "1" {
 		t.Errorf("in the end %q were taken", n)

@@ -102,6 +102,9 @@ func startWaiting(t *testing.T, pins string, alone bool) *waiting {
 }
 
 func (e *waiting) token(i int) string {
+	if i == waitingTokens-1 {
+		return `data: {"choices":[],"usage":{"prompt_tokens":7,"total_tokens":306,"completion_tokens":299}}` + "\n\n"
+	}
 	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"token %d\"}}]}\n\n", i)
 }
 
@@ -166,7 +169,7 @@ func (e *waiting) armed() bool {
 // ask has one response and compares it.
 func (e *waiting) ask(t *testing.T, addr string) {
 	t.Helper()
-	resp := e.post(t, addr)
+	resp := e.post(t, addr, "")
 	defer resp.Body.Close()
 	if e.alone {
 		e.head <- struct{}{}
@@ -177,11 +180,11 @@ func (e *waiting) ask(t *testing.T, addr string) {
 	}
 }
 
-// post asks for one.
-func (e *waiting) post(t *testing.T, addr string) *http.Response {
+// post asks for one; more are members of its body.
+func (e *waiting) post(t *testing.T, addr, more string) *http.Response {
 	t.Helper()
 	resp, err := e.c.Post("http://"+addr+"/v1/chat/completions", "application/json", strings.NewReader(
-		`{"model":"soak","stream":true,"messages":[{"role":"user","content":"tell"}]}`))
+		`{"model":"soak","stream":true,`+more+`"messages":[{"role":"user","content":"tell"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

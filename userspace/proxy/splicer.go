@@ -41,6 +41,8 @@ type ResponseInfo struct {
 	// Deltas: of a body that is Rewritten no byte of an event whose name ends in
 	// ".delta" is changed, and Flushed is only called between two events.
 	Deltas bool
+	// Usage asks for the event near the end that tells the usage.
+	Usage bool
 	// FirstToken is given where the first token of the body is its first event, pings
 	// aside. The Splicer may deliver it unseen, and tells how long ago it did: once at
 	// most, from any goroutine, before later bytes of the body are read, and not

@@ -206,3 +206,40 @@ func TestFirstTokensAreLost(t *testing.T) {
 		t.Errorf("told of %d of %d: is the ring not full?", times, n)
 	}
 }
+
+// The event that tells the usage comes to the agent where it is asked for; the first
+// token's own does not.
+func TestUsageIsPassed(t *testing.T) {
+	const (
+		start = "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":9}}}\n\n"
+		text  = "data: {\"delta\":{\"text\":\"x\"}}\n\n"
+		delta = "event: message_delta\ndata: {\"delta\":{},\"usage\":{\"output_tokens\":3}}\n\n"
+	)
+	for _, asked := range []bool{false, true} {
+		w := newWire(t)
+		target, client := w.client()
+		w.move(w.backend, w.server, askWire)
+		w.relay(target, client, head)
+		r := w.s.Begin(target, w.backend, splice.ResponseInfo{
+			ClientHTTP11: true, BackendChunked: true, ClientChunked: true,
+			FirstToken: func(time.Duration) {}, Usage: asked,
+		})
+		r.Flushed(0)
+		w.move(w.server, client, chunk(start))
+		w.move(w.server, client, chunk(text))
+		if asked {
+			w.relay(target, client, chunk(delta))
+		} else {
+			w.move(w.server, client, chunk(delta))
+		}
+		w.relay(target, client, last)
+		w.outcome(r, splice.Spliced)
+		want := uint64(0)
+		if asked {
+			want = 1
+		}
+		if n := w.counters()[bpf.PassEvent].Events; n != want {
+			t.Errorf("asked %t: %d messages passed as events, want %d", asked, n, want)
+		}
+	}
+}

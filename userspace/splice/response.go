@@ -23,6 +23,9 @@ type ResponseInfo struct {
 	// ".delta" changes, and Flushed is only called between two events. Then the
 	// kernel may take messages that are one such event.
 	Deltas bool
+	// Usage asks for the event that tells the usage, which comes near the end: the
+	// kernel leaves messages to the agent that may end with it.
+	Usage bool
 	// FirstToken may be given where the first token of a body that is not
 	// Rewritten is its first event, pings aside. Then the kernel may take that
 	// too, and FirstToken is told how long ago it did: once at most, by any
@@ -44,6 +47,7 @@ type Response struct {
 	at       uint32 // position of the last arm
 	exchange uint64 // of the backend's connection
 	mode     bpf.ArmMode
+	usage    uint32
 	told     func(ago time.Duration) // of the first token; nil: the agent must see it
 	number   uint64                  // of the response while it is among the waiting; 0: it never was
 	skip     int                     // flushes to let pass before the next arm
@@ -86,6 +90,9 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 		r.mode = bpf.ArmDeltas
 	} else {
 		r.told = info.FirstToken
+	}
+	if info.Usage {
+		r.usage = 1
 	}
 	var ok bool
 	if r.c, ok = client.(*clientConn); !ok {
@@ -213,7 +220,7 @@ func (r *Response) arm(read uint32, mode bpf.ArmMode) {
 	}
 	err := r.s.set.Arm(r.b.key, bpf.Arm{
 		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie, Response: r.number,
-		Position: read, Credit: r.s.p.Credit, Mode: mode,
+		Position: read, Credit: r.s.p.Credit, Mode: mode, Usage: r.usage,
 	})
 	if err != nil {
 		r.b.armed, r.settled = nil, true

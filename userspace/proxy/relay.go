@@ -258,9 +258,13 @@ func (c *copying) pass(p []byte) bool {
 // firstToken is told of the first token, once, by whomever: it has come, that long ago.
 func (c *copying) firstToken(ago time.Duration) {
 	c.token.Store(true)
-	at := c.x.p.clock() - ago
-	c.x.ticket.FirstToken(at)
-	c.x.p.recorder.FirstToken(c.a.backend.name, max(at-c.x.began, 0))
+	now := c.x.p.clock()
+	at := now - ago
+	if at < c.x.began {
+		at = now // in a time namespace the kernel's clock is not the agent's
+	}
+	c.x.ticket.FirstToken(now)
+	c.x.p.recorder.FirstToken(c.a.backend.name, at-c.x.began)
 }
 
 // write writes, and flushes where the answer streams.

@@ -46,7 +46,7 @@ type Agent struct {
 	start time.Time
 	site  string // a reload cannot change it
 
-	fleet    *decide.Fleet
+	fleet    fleet
 	hasher   *key.Hasher
 	proxy    *proxy.Proxy
 	poller   *poll.Poller
@@ -109,7 +109,6 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	a.fleet = decide.NewFleet(dp, ip, cfg.Load(), mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())))
 	if a.hasher, err = newHasher(cfg); err != nil {
 		return err
 	}
@@ -117,13 +116,17 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	if a.kernel, err = openKernel(ctx, cfg); err != nil {
 		return err
 	}
+	a.fleet = fleet{
+		decide.NewFleet(dp, ip, cfg.Load(), mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64()))),
+		a.kernel.splicer,
+	}
 	if st := a.kernel.status; st.On {
 		a.log.Info("splice on: the kernel carries streams")
 		a.kernel.warn(a.log)
 	} else if st.Mode != splice.ModeOff {
 		a.log.Warn("splice off: streams pass through the agent", "reason", st.Reason)
 	}
-	a.pins.fleet, a.pins.now = a.fleet, a.now
+	a.pins.fleet, a.pins.now = a.fleet.Fleet, a.now
 	if a.tagger, err = loadTagger(cfg); err != nil {
 		return err
 	}

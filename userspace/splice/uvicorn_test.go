@@ -129,6 +129,7 @@ func TestUvicorn(t *testing.T) {
 // leave.
 func uvicornWatermarks(t *testing.T, u *uvicorn) {
 	r := newRig(t)
+	r.early = true
 	var next, wholes, deaths atomic.Int64
 	var wg sync.WaitGroup
 	for range *clients {
@@ -199,6 +200,7 @@ func uvicornWatermarks(t *testing.T, u *uvicorn) {
 // too; then every byte comes.
 func uvicornSlowReader(t *testing.T, u *uvicorn) {
 	r := newRig(t)
+	r.early = true
 	p := r.dial(t)
 	if err := p.SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
@@ -244,6 +246,7 @@ func uvicornSlowReader(t *testing.T, u *uvicorn) {
 // to send; its other connections go on.
 func uvicornLeaving(t *testing.T, u *uvicorn) {
 	r := newRig(t)
+	r.early = true
 	const n = 30
 	slowest := map[string]time.Duration{}
 	for i := range n {

@@ -3,10 +3,10 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -270,8 +270,8 @@ func TestDeathUnderAGet(t *testing.T) {
 			break
 		}
 	}
-	if got := fmt.Sprint(g.ledger.retries); got != "[stale connect]" {
-		t.Errorf("retries %s", got)
+	if want := []Retry{RetryStale, RetryConnect}; !slices.Equal(g.ledger.retries, want) {
+		t.Errorf("retries %v, want %v", g.ledger.retries, want)
 	}
 	if s := g.fleet.Snapshot(g.proxy.clock(), nil); s[slot].Admitted {
 		t.Error("the dead backend is still admitted")

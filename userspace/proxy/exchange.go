@@ -143,6 +143,12 @@ func (x *exchange) serve() verdict {
 		return x.failed(why)
 	}
 	defer a.close()
+	if x.stream != nil && !x.stream.ended.Load() {
+		// The backend answers before it has the whole body. The server would read what
+		// is left after the handler, and by whatever it finds take the client's bytes
+		// for another request.
+		x.w.Header().Set("Connection", "close")
+	}
 	return x.relay(a)
 }
 
@@ -384,11 +390,13 @@ func (b *timedBody) late() bool {
 }
 
 // streamedBody passes a client's body on as it comes. It remembers whether a
-// transport has begun to read it, and why reading failed.
+// transport has begun to read it, whether it was read to its end, and why reading
+// failed.
 type streamedBody struct {
 	src     *timedBody
 	left    int64
 	touched atomic.Bool
+	ended   atomic.Bool
 	failed  atomic.Pointer[error]
 }
 
@@ -404,6 +412,7 @@ func (b *streamedBody) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		b.src.done()
+		b.ended.Store(true)
 	case err != nil:
 		b.failed.Store(&err)
 	}

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -136,7 +135,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	a.proxy, err = proxy.New(proxy.Options{
 		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer}, Pinner: &a.pins,
 		Recorder: a.recorder, Log: a.log, Clock: a.now,
-		Pages: map[string]http.Handler{poll.LoadPath: http.HandlerFunc(a.serveLoad)},
+		Page: a.page,
 	})
 	if err != nil {
 		return err

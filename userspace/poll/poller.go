@@ -2,6 +2,7 @@ package poll
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -165,6 +166,13 @@ type Status struct {
 	Last     string              // text of the last error; stays after recovery
 	LastAt   time.Time           // when that was; zero without one
 	Models   []string            // learned; do not change
+	Listed   []Model             // as the backend listed them last; do not change
+}
+
+// Model is a model as a backend lists it.
+type Model struct {
+	ID    string          `json:"id"`
+	Entry json.RawMessage `json:"-"` // whole
 }
 
 // Status appends the state of every target to dst, in no order.

@@ -204,7 +204,7 @@ func (t *target) from(ctx context.Context, p *Params, from source) (load.Sample,
 	case sourceHealth:
 		return load.Sample{}, t.fetch.get(ctx, p, r, discard)
 	case sourceModels:
-		_, no := t.fetch.models(ctx, p, r)
+		_, _, no := t.fetch.models(ctx, p, r)
 		return load.Sample{}, no
 	}
 	t.parser.reset(t.Engine, t.Models)
@@ -222,13 +222,16 @@ func (t *target) from(ctx context.Context, p *Params, from source) (load.Sample,
 // failure leaves what was known; it is tried again with the next poll, or with
 // the next refresh when the backend says that it has no list for us.
 func (t *target) learn(ctx context.Context, p *Params) {
-	names, no := t.fetch.models(ctx, p, t.requests[sourceModels])
+	names, listed, no := t.fetch.models(ctx, p, t.requests[sourceModels])
 	if no != nil {
 		t.note(no)
 		t.learned = no.elsewhere() && no.reason != ReasonGarbage
 		return
 	}
 	t.learned = true
+	t.mu.Lock()
+	t.status.Listed = listed
+	t.mu.Unlock()
 	if ctx.Err() == nil {
 		t.tell(names)
 	}

@@ -69,7 +69,7 @@ const (
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.active.Add(1)
 	defer p.active.Add(-1)
-	if page := p.pages[r.URL.Path]; page != nil && p.params.Load().allows(r.URL.EscapedPath()) {
+	if page := p.page(r); page != nil && p.params.Load().allows(r.URL.EscapedPath()) {
 		page.ServeHTTP(w, r)
 		return
 	}
@@ -248,6 +248,9 @@ func (x *exchange) decode(b *buffer) (Refusal, error) {
 func (x *exchange) readPrompt(body []byte) {
 	if body == nil && x.api == key.APIUnknown {
 		*x.prompt = key.Prompt{Keys: x.prompt.Keys[:0], Reason: key.ReasonPath}
+		if model, ok := strings.CutPrefix(x.r.URL.Path, "/v1/models/"); ok && x.length == 0 {
+			x.prompt.Model = model // its description is to be had where it is served
+		}
 		return
 	}
 	x.p.hasher.Load().Read(x.api, body, x.prompt)

@@ -181,3 +181,31 @@ func TestTrialIsShown(t *testing.T) {
 	trial(over, false)
 	wantRefusal(t, b, over, Admitted)
 }
+
+// TestNoRequestProbesABackendThatPollsFindGone: its time out of service ends when a
+// poll finds somebody, whatever the back-off; before, each client that came at its end
+// paid for a look at a port where nobody listens.
+func TestNoRequestProbesABackendThatPollsFindGone(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		found func(b *Books, at time.Duration)
+	}{
+		{"a good poll", func(b *Books, at time.Duration) { b.Observe(0, Sample{}, at) }},
+		{"a poll that failed otherwise", func(b *Books, at time.Duration) { b.PollFailed(0, at) }},
+		{"an answer, to one that was sent all the same", func(b *Books, at time.Duration) { b.Status(0, 200, at) }},
+	} {
+		b := books(t, 1)
+		const long = 1000 * sec
+		for at := sec; at < long; at += sec {
+			b.PollFailed(0, at)
+			b.Unreachable(0, at)
+			wantRefusal(t, b, at, Ejected)
+			wantRefusal(t, b, at+sec-1, Ejected)
+			if b.View(0, at).Trial {
+				t.Fatalf("at %v: on trial", at)
+			}
+		}
+		c.found(b, long)
+		wantRefusal(t, b, long+Default().BackoffMax, Admitted)
+	}
+}

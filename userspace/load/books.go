@@ -132,6 +132,17 @@ func (b *Books) ConnectFailed(slot int, now time.Duration) {
 	}
 }
 
+// Unreachable records a poll that found nobody to connect to: a failed connect, after
+// which no request is the one to find out whether somebody is there again, as long as
+// the polls can. It goes after PollFailed.
+func (b *Books) Unreachable(slot int, now time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.account(slot); a != nil {
+		a.breaker.unreachable(&b.params, now)
+	}
+}
+
 // Status records the status of an answer's head. 5xx in a row eject; anything
 // below 500 shows that the backend serves, so it ends an ejection. 4xx never ejects.
 func (b *Books) Status(slot, code int, now time.Duration) {
@@ -187,6 +198,7 @@ func (b *Books) PollFailed(slot int, _ time.Duration) {
 	defer b.mu.Unlock()
 	if a := b.account(slot); a != nil {
 		a.failures++
+		a.breaker.gone = false // unless Unreachable says so
 	}
 }
 

@@ -30,9 +30,9 @@ type Sink interface {
 	Observe(slot int, s load.Sample, now time.Duration)
 	// PollFailed takes a poll that brought nothing.
 	PollFailed(slot int, now time.Duration)
-	// ConnectFailed takes the second and every further poll in a row that found
+	// Unreachable takes the second and every further poll in a row that found
 	// nobody to connect to; PollFailed came before it.
-	ConnectFailed(slot int, now time.Duration)
+	Unreachable(slot int, now time.Duration)
 	// SetModels takes the served models when they changed, sorted, never empty.
 	SetModels(slot int, models []string)
 }

@@ -144,7 +144,7 @@ func (t *target) poll(ctx context.Context, p *Params) {
 		// One broken connection may be chance; two in a row mean that nobody
 		// answers at the port that requests go to, too.
 		if no.reason == ReasonConnect && inARow > 1 {
-			t.poller.sink.ConnectFailed(t.Slot, now)
+			t.poller.sink.Unreachable(t.Slot, now)
 		}
 		t.failing = true
 		return

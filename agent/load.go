@@ -37,12 +37,10 @@ func (a *Agent) serveLoad(w http.ResponseWriter, r *http.Request) {
 
 // load is what serveLoad answers.
 func (a *Agent) load() poll.AgentLoad {
-	a.mu.Lock()
 	agents := map[int]bool{}
-	for _, m := range a.members {
-		agents[m.slot] = a.engine(m.cfg) == poll.Tautline
+	for _, p := range a.pollStatus() {
+		agents[p.Slot] = p.Engine == poll.Tautline
 	}
-	a.mu.Unlock()
 	l := sumLoad(a.site, a.fleet.Snapshot(a.now(), nil), func(slot int) bool { return agents[slot] })
 	l.Started = float64(a.start.UnixMilli()) / 1e3
 	return l

@@ -72,6 +72,20 @@ func TestAGatewayIsTheSumOfItsEngines(t *testing.T) {
 	}
 }
 
+// TestAnAgentBehindAnAgent of the same site is recognized without being told, and
+// makes the load of the front unknown rather than wrong.
+func TestAnAgentBehindAnAgent(t *testing.T) {
+	inner, _ := start(t, settings(t, nil, busy(t, 0, 100, "x"), busy(t, 9, 200, "x")))
+	front, _ := start(t, settings(t, nil, "http://"+inner.Addr()))
+	testutil.Eventually(t, "it is recognized", func() bool {
+		b := front.fleet.Snapshot(front.now(), nil)[0]
+		return front.Status().Backends[0].Engine == poll.Tautline && b.Measured && b.Waiting == 9
+	})
+	if l := front.load(); l.Measured || l.Engines != 1 || l.Waiting != 0 {
+		t.Errorf("the front tells %+v", l)
+	}
+}
+
 // TestLoadIsAskedOnTheClientListener: who may, and how.
 func TestLoadIsAskedOnTheClientListener(t *testing.T) {
 	a, _ := start(t, settings(t, nil, busy(t, 1, 100, "x")))

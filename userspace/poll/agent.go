@@ -12,7 +12,8 @@ import (
 
 // Tautline is the engine of a Target that is no engine but another agent: a
 // gateway. Asked for its metrics it would pass the question on to one of its
-// engines, each time to another. It is asked at LoadPath instead.
+// engines, each time to another. It is asked at LoadPath instead. A Target that is said
+// to be one is never asked for metrics.
 const Tautline = "tautline"
 
 // LoadPath is where an agent tells others its AgentLoad, on its client listener.

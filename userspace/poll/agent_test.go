@@ -1,6 +1,7 @@
 package poll
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,36 @@ func TestAnAgentIsAskedForItsLoad(t *testing.T) {
 	}
 	if s := statusOf(p); s.Engine != Tautline || s.Source != "load" {
 		t.Errorf("status %+v", s)
+	}
+}
+
+// TestAnAgentIsFoundOut where nobody says what the backend is, and an engine is not
+// taken for one, whatever it answers to a path that it does not know.
+func TestAnAgentIsFoundOut(t *testing.T) {
+	e := healthy(t)
+	e.set(LoadPath, says(loadPage))
+	p, ear := poller(t, fast(), e.URL)
+	if x := ear.next(t, observed); x.sample.Engines != 4 || statusOf(p).Engine != Tautline || e.count("/metrics") != 0 {
+		t.Errorf("told %+v, status %+v", x.sample, statusOf(p))
+	}
+	for name, h := range map[string]http.HandlerFunc{
+		"404": nil, "500": status(500), "503": status(503), "405": status(405), "everything": says("<html>"), "elsewhere": status(302),
+		"hangs up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		e := healthy(t)
+		if h != nil {
+			e.set(LoadPath, h)
+		}
+		p, ear := poller(t, fast(), e.URL)
+		for range 3 {
+			if x := ear.next(t, observed); x.sample.Waiting != 2 || !x.sample.HasQueue {
+				t.Errorf("%s: told %+v", name, x.sample)
+			}
+		}
+		s := statusOf(p)
+		if s.Engine != VLLM || s.Last != "" || s.Errors != [reasonCount]uint64{} || e.count(LoadPath) != 1 {
+			t.Errorf("%s: asked %d times, status %+v", name, e.count(LoadPath), s)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ type Target struct {
 	Slot     int
 	Name     string
 	URL      string        // base, with or without a path; no query
-	Engine   string        // VLLM, SGLang, or "" to find out which; Tautline: another agent
+	Engine   string        // VLLM, SGLang, Tautline for another agent, or "" to find out
 	Models   []string      // served models; empty = learn them
 	Interval time.Duration // 0 = Params.Interval
 }

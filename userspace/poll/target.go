@@ -24,21 +24,21 @@ const (
 
 var sourceNames = [sourceCount]string{"load", "metrics", "health", "models"}
 
-// first is the best way to ask this target.
+// first is the best way to ask this target. Whether it is an agent is found out here:
+// one that was asked for metrics would show those of any engine.
 func (t *target) first() source {
-	if t.Engine == Tautline {
-		return sourceLoad
+	if t.Engine == VLLM || t.Engine == SGLang {
+		return sourceMetrics
 	}
-	return sourceMetrics
+	return sourceLoad
 }
 
-// next is the way to ask it when this one brings nothing. What an agent would show
-// as metrics is one engine's.
-func (s source) next() source {
-	if s == sourceLoad {
+// next is the way to ask it when this one brings nothing.
+func (t *target) next() source {
+	if t.source == sourceLoad && t.Engine == Tautline {
 		return sourceHealth
 	}
-	return s + 1
+	return t.source + 1
 }
 
 // target polls one backend. All but status is its goroutine's own.
@@ -172,12 +172,18 @@ func restarted(old, new *load.Sample) bool {
 // has nothing to say there. A backend that does not answer at all is asked
 // once only.
 func (t *target) ask(ctx context.Context, p *Params) (load.Sample, *failure) {
-	for ; ; t.source = t.source.next() {
+	for ; ; t.source = t.next() {
 		s, no := t.from(ctx, p, t.source)
-		if no == nil || !no.elsewhere() || t.source == sourceModels {
+		guess := t.source == sourceLoad && t.Engine == "" // that it is an agent
+		switch {
+		case no == nil || t.source == sourceModels:
 			return s, no
+		case guess && no.reason != ReasonTimeout: // whatever an engine does about a path that it does not know
+		case !no.elsewhere():
+			return s, no
+		default:
+			t.note(no)
 		}
-		t.note(no)
 	}
 }
 

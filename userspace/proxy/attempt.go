@@ -195,7 +195,6 @@ func (a *attempt) getConn(string) {
 	}
 	a.sought = true
 	a.counted, a.conn, a.reused = nil, nil, false
-	a.x.wrote.Store(0)
 	if a.timer != nil && !a.timer.Reset(maxWait) { // connecting has its own time
 		a.cancel(errHeadTimeout) // it had run out, and its function may still be on its way
 	}

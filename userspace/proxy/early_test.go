@@ -65,21 +65,29 @@ func TestAnswerBeforeTheUploadsEnd(t *testing.T) {
 	}
 }
 
-// TestUploadKeepsTheConnection: one that was read to its end before the answer.
+// TestUploadKeepsTheConnection: one that was read to its end before the answer, be that
+// a refusal.
 func TestUploadKeepsTheConnection(t *testing.T) {
 	for _, framing := range []string{"Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"} {
-		g := newRig(t)
-		g.add("a", echo)
-		c := g.dial()
-		br := bufio.NewReader(c)
-		for range 3 {
-			_, _ = io.WriteString(c, "POST /upload HTTP/1.1\r\nHost: x\r\nContent-Type: audio/wav\r\n"+framing)
-			resp, err := http.ReadResponse(br, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if body, _ := io.ReadAll(resp.Body); resp.Close || !strings.HasSuffix(string(body), "hello") {
-				t.Errorf("close %t, %q", resp.Close, body)
+		for _, code := range []int{200, 502} {
+			g := newRig(t)
+			g.add("a", func(w http.ResponseWriter, r *http.Request) {
+				echo(w, r)
+				if code == 502 {
+					panic(http.ErrAbortHandler) // before anything was sent
+				}
+			})
+			c := g.dial()
+			br := bufio.NewReader(c)
+			for range 3 {
+				_, _ = io.WriteString(c, "POST /upload HTTP/1.1\r\nHost: x\r\nContent-Type: audio/wav\r\n"+framing)
+				resp, err := http.ReadResponse(br, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if body, _ := io.ReadAll(resp.Body); resp.StatusCode != code || resp.Close || code == 200 && !strings.HasSuffix(string(body), "hello") {
+					t.Errorf("%d, close %t, %q; want %d", resp.StatusCode, resp.Close, body, code)
+				}
 			}
 		}
 	}

@@ -459,7 +459,7 @@ const (
 // refuse answers with an error of the agent's own.
 func (x *exchange) refuse(why Refusal, detail string) verdict {
 	x.sum.Refusal, x.sum.Code = why, why.Status()
-	unread := !x.whole && x.r.Body != nil && x.r.Body != http.NoBody && x.r.ContentLength != 0
+	unread := !x.whole && !(x.stream != nil && x.stream.ended.Load()) && x.r.Body != nil && x.r.Body != http.NoBody && x.r.ContentLength != 0
 	if unread {
 		_ = x.rc.EnableFullDuplex() // or the server would read some of it before it answers
 		x.w.Header().Set("Connection", "close")

@@ -143,7 +143,7 @@ func (x *exchange) serve() verdict {
 		return x.failed(why)
 	}
 	defer a.close()
-	if x.stream != nil && !x.stream.ended.Load() {
+	if x.unread() {
 		// The backend answers before it has the whole body. The server would read what
 		// is left after the handler, and by whatever it finds take the client's bytes
 		// for another request.
@@ -456,10 +456,18 @@ const (
 	lingerShort = 100 * time.Millisecond
 )
 
+// unread tells whether the client's body was not read to its end.
+func (x *exchange) unread() bool {
+	if x.whole || x.r.Body == nil || x.r.Body == http.NoBody || x.r.ContentLength == 0 {
+		return false
+	}
+	return x.stream == nil || !x.stream.ended.Load()
+}
+
 // refuse answers with an error of the agent's own.
 func (x *exchange) refuse(why Refusal, detail string) verdict {
 	x.sum.Refusal, x.sum.Code = why, why.Status()
-	unread := !x.whole && !(x.stream != nil && x.stream.ended.Load()) && x.r.Body != nil && x.r.Body != http.NoBody && x.r.ContentLength != 0
+	unread := x.unread()
 	if unread {
 		_ = x.rc.EnableFullDuplex() // or the server would read some of it before it answers
 		x.w.Header().Set("Connection", "close")

@@ -182,8 +182,11 @@ func uvicornWatermarks(t *testing.T, u *uvicorn) {
 	}
 	wg.Wait()
 	c := r.counts()
-	t.Logf("%d whole, %d left; %d of %d messages redirected, %d connections to the server", wholes.Load(), deaths.Load(),
-		c[bpf.Redirected].Events, messages(c), c[bpf.ClaimTaken].Events)
+	if r.firsts.Load() == 0 {
+		t.Error("no first token passed in the kernel, though the head comes before it")
+	}
+	t.Logf("%d whole, %d left; %d of %d messages redirected, %d first tokens, %d connections to the server", wholes.Load(), deaths.Load(),
+		c[bpf.Redirected].Events, messages(c), r.firsts.Load(), c[bpf.ClaimTaken].Events)
 	if n := r.ended(splice.Damaged, splice.Spliced); n != 0 {
 		t.Errorf("%d streams were damaged", n)
 	}

@@ -135,6 +135,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	a.proxy, err = proxy.New(proxy.Options{
 		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer}, Pinner: &a.pins,
 		Recorder: a.recorder, Log: a.log, Clock: a.now,
+		Page: a.page,
 	})
 	if err != nil {
 		return err
@@ -227,9 +228,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.admin != nil {
 		wg.Go(func() { failed <- a.admin.Serve() })
 	}
-	publishing, stopPublishing := context.WithCancel(context.Background())
-	defer stopPublishing()
-	wg.Go(func() { a.publish(publishing) })
+	watching, stopWatching := context.WithCancel(context.Background())
+	defer stopWatching()
+	wg.Go(func() { a.watch(watching) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -247,7 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = errors.Join(err, a.admin.Shutdown(stop))
 		cancel()
 	}
-	stopPublishing()
+	stopWatching()
 	wg.Wait()
 	return err
 }

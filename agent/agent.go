@@ -45,7 +45,7 @@ type Agent struct {
 	start time.Time
 	site  string // a reload cannot change it
 
-	fleet    *decide.Fleet
+	fleet    fleet
 	hasher   *key.Hasher
 	proxy    *proxy.Proxy
 	poller   *poll.Poller
@@ -108,7 +108,6 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	a.fleet = decide.NewFleet(dp, ip, cfg.Load(), mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64())))
 	if a.hasher, err = newHasher(cfg); err != nil {
 		return err
 	}
@@ -116,13 +115,17 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	if a.kernel, err = openKernel(ctx, cfg); err != nil {
 		return err
 	}
+	a.fleet = fleet{
+		decide.NewFleet(dp, ip, cfg.Load(), mathrand.New(mathrand.NewPCG(mathrand.Uint64(), mathrand.Uint64()))),
+		a.kernel.splicer,
+	}
 	if st := a.kernel.status; st.On {
 		a.log.Info("splice on: the kernel carries streams")
 		a.kernel.warn(a.log)
 	} else if st.Mode != splice.ModeOff {
 		a.log.Warn("splice off: streams pass through the agent", "reason", st.Reason)
 	}
-	a.pins.fleet, a.pins.now = a.fleet, a.now
+	a.pins.fleet, a.pins.now = a.fleet.Fleet, a.now
 	if a.tagger, err = loadTagger(cfg); err != nil {
 		return err
 	}
@@ -132,6 +135,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	a.proxy, err = proxy.New(proxy.Options{
 		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer}, Pinner: &a.pins,
 		Recorder: a.recorder, Log: a.log, Clock: a.now,
+		Page: a.page,
 	})
 	if err != nil {
 		return err
@@ -224,9 +228,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.admin != nil {
 		wg.Go(func() { failed <- a.admin.Serve() })
 	}
-	publishing, stopPublishing := context.WithCancel(context.Background())
-	defer stopPublishing()
-	wg.Go(func() { a.publish(publishing) })
+	watching, stopWatching := context.WithCancel(context.Background())
+	defer stopWatching()
+	wg.Go(func() { a.watch(watching) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -244,7 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		err = errors.Join(err, a.admin.Shutdown(stop))
 		cancel()
 	}
-	stopPublishing()
+	stopWatching()
 	wg.Wait()
 	return err
 }

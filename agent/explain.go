@@ -2,11 +2,14 @@ package agent
 
 import (
 	"fmt"
+	"math"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/proxy"
 )
 
 // Explanation says how a body would be routed, and why. Names are promises.
@@ -28,28 +31,39 @@ type Explanation struct {
 
 // Candidate is one backend as the decision saw it.
 type Candidate struct {
-	Backend  string  `json:"backend"`
-	Chosen   bool    `json:"chosen"`
-	Takes    bool    `json:"takes"`
-	Why      string  `json:"why,omitempty"` // why it takes nothing
-	Run      int     `json:"run"`
-	Blocks   int     `json:"run_blocks"`
-	Sticky   bool    `json:"sticky"`
-	Uncached int64   `json:"uncached_tokens"`
-	Tokens   int64   `json:"inflight_uncached_tokens"`
-	Requests int     `json:"inflight_requests"`
-	Queue    *int    `json:"queue_depth,omitempty"`
-	Cost     float64 `json:"cost"`
+	Backend  string   `json:"backend"`
+	Chosen   bool     `json:"chosen"`
+	Takes    bool     `json:"takes"`
+	Why      string   `json:"why,omitempty"` // why it takes nothing
+	Run      int      `json:"run"`
+	Blocks   int      `json:"run_blocks"`
+	Sticky   bool     `json:"sticky"`
+	Uncached int64    `json:"uncached_tokens"`
+	Tokens   int64    `json:"inflight_uncached_tokens"`
+	Requests int      `json:"inflight_requests"`
+	Queue    *int     `json:"queue_depth,omitempty"`
+	Cost     *float64 `json:"cost,omitempty"` // what was compared; absent when it takes nothing, or its load is not known
 }
 
-// Explain implements telemetry.Source. It has no side effects.
+// Explain implements telemetry.Source. The body counts as posted. It has no side effects.
 func (a *Agent) Explain(path string, body []byte) any {
 	var p key.Prompt
 	api := key.ParsePath(path)
 	a.hasher.Read(api, body, &p)
-	d, cs := a.fleet.Explain(decide.Request{
+	r := decide.Request{
 		Model: p.Model, Keys: p.Keys, Bytes: p.Bytes, Stream: p.Stream, Reason: p.Reason, Pinned: -1,
-	}, a.now())
+	}
+	if pr := (proxy.PinRequest{Method: http.MethodPost, Path: path, API: api, Prompt: &p, Body: body}); a.pins.Readable(pr) {
+		to, _ := a.pins.resolve(pr)
+		if to.Refuse != proxy.RefusalNone {
+			none := decide.Decision{Slot: -1, Outcome: decide.None, Policy: a.fleet.Params().Policy}
+			e := explain(api, &p, none, nil, a.fleet.Tau(), a.nameOf)
+			e.Reason = to.Refuse.String()
+			return e
+		}
+		r.Pinned, r.Site = to.Slot, to.Site
+	}
+	d, cs := a.fleet.Explain(r, a.now())
 	return explain(api, &p, d, cs, a.fleet.Tau(), a.nameOf)
 }
 
@@ -80,10 +94,13 @@ func explain(api key.API, p *key.Prompt, d decide.Decision, cs []decide.Candidat
 		row := Candidate{
 			Backend: name(c.Slot), Chosen: c.Slot == d.Slot, Takes: c.Takes(),
 			Run: c.Run, Blocks: c.Blocks, Sticky: c.Sticky, Uncached: c.Uncached,
-			Tokens: c.Tokens, Requests: c.Requests, Cost: c.Cost,
+			Tokens: c.Tokens, Requests: c.Requests,
 		}
-		if !row.Takes {
+		switch {
+		case !row.Takes:
 			row.Why = c.Refusal.String()
+		case !math.IsInf(c.Cost, 0): // JSON has no infinity
+			row.Cost = &c.Cost
 		}
 		if c.Measured {
 			row.Queue = &c.Queue

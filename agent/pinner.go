@@ -88,6 +88,13 @@ func (p *pinner) set(site string, t *pin.Tagger, members map[string]member, labe
 
 // Request implements proxy.Pinner.
 func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
+	a, verdict := p.resolve(r)
+	p.verdicts[verdict].Add(1)
+	return a
+}
+
+// resolve finds the answer to Request, and counts nothing.
+func (p *pinner) resolve(r proxy.PinRequest) (proxy.PinAnswer, pin.Verdict) {
 	free := proxy.PinAnswer{Slot: -1}
 	path := pin.ParsePath(r.Path)
 	var names pin.Names
@@ -103,13 +110,12 @@ func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 	if d.Verdict == pin.Free && r.Unread && path.Endpoint.NamesBody() {
 		d.Verdict = pin.Unread
 	}
-	p.verdicts[d.Verdict].Add(1)
 	switch d.Verdict {
 	case pin.Free, pin.Unread:
 		if path.Endpoint == pin.EndpointConversations && r.Method == http.MethodPost {
 			free.Site = s.site // a new conversation stays here while it can
 		}
-		return free
+		return free, d.Verdict
 	case pin.Local:
 		a := proxy.PinAnswer{Slot: d.ID, Backend: s.labels[d.ID]}
 		if path.Named() {
@@ -119,15 +125,15 @@ func (p *pinner) Request(r proxy.PinRequest) proxy.PinAnswer {
 			whole := key.Span{Start: 0, End: len(r.Body)}
 			a.Edits = []proxy.Edit{{At: whole, With: pin.StripBody(r.Body, s.site, names.Spans...)}}
 		}
-		return a
+		return a, d.Verdict
 	case pin.Foreign:
-		return proxy.PinAnswer{Slot: d.ID, Backend: s.labels[d.ID]}
+		return proxy.PinAnswer{Slot: d.ID, Backend: s.labels[d.ID]}, d.Verdict
 	case pin.NotAdmitting:
-		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinUnavailable}
+		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinUnavailable}, d.Verdict
 	case pin.ChosenTag:
-		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinRequestID}
+		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinRequestID}, d.Verdict
 	default:
-		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinUnknown}
+		return proxy.PinAnswer{Slot: -1, Refuse: proxy.RefusalPinUnknown}, d.Verdict
 	}
 }
 

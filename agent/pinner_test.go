@@ -17,6 +17,7 @@ import (
 	"github.com/tautline/tautline/agent/config"
 	"github.com/tautline/tautline/tools/modelserver"
 	"github.com/tautline/tautline/userspace/pin"
+	"github.com/tautline/tautline/userspace/poll"
 )
 
 // store is an engine that notes what it is asked, polls aside.
@@ -44,7 +45,7 @@ func newStore(t *testing.T, h http.Handler) *store {
 	s := &store{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case "/metrics", "/health", "/v1/models":
+		case "/metrics", "/health", "/v1/models", poll.LoadPath:
 			m.ServeHTTP(w, r)
 			return
 		}

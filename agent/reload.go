@@ -131,7 +131,7 @@ func (a *Agent) addBackend(b config.Backend) error {
 		a.fleet.Remove(slot)
 		return err
 	}
-	if err := a.poller.Add(poll.Target{Slot: slot, Name: label, URL: b.URL, Engine: b.Engine, Models: b.Models}); err != nil {
+	if err := a.poller.Add(poll.Target{Slot: slot, Name: label, URL: b.URL, Engine: a.engine(b), Models: b.Models}); err != nil {
 		a.proxy.RemoveBackend(slot)
 		a.fleet.Remove(slot)
 		return err
@@ -147,15 +147,16 @@ func (a *Agent) removeBackend(id string, m member) {
 	a.poller.Remove(m.slot)
 	a.fleet.Remove(m.slot)
 	a.proxy.RemoveBackend(m.slot)
-	a.recorder.Forget(a.slots[m.slot].label)
+	label := a.slots[m.slot].label
+	a.recorder.Forget(label)
 	if set := a.kernel.maps(); set != nil {
 		if err := set.DeleteBackend(a.slots[m.slot].number); err != nil {
-			a.log.Warn("row of a removed backend stays in the kernel", "backend", id, "err", err)
+			a.log.Warn("row of a removed backend stays in the kernel", "backend", label, "err", err)
 		}
 	}
 	delete(a.members, id)
 	delete(a.slots, m.slot)
-	a.log.Info("backend removed", "backend", id)
+	a.log.Info("backend removed", "backend", label)
 }
 
 // certificate is the server's certificate, renewed by reloads.

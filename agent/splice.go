@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"time"
 
 	"github.com/tautline/tautline/agent/config"
 	"github.com/tautline/tautline/agent/datapath"
@@ -103,35 +102,6 @@ func (r splicedResponse) End() error {
 		return err
 	}
 	return nil
-}
-
-// publishEvery is how old the routing table in the kernel may be.
-const publishEvery = time.Second
-
-// publish keeps the kernel's copy of the routing table, which bpftool and
-// `tautline maps` print, until ctx ends.
-func (a *Agent) publish(ctx context.Context) {
-	set := a.kernel.maps()
-	if set == nil {
-		return
-	}
-	tick := time.NewTicker(publishEvery)
-	defer tick.Stop()
-	var states []decide.BackendState
-	failing := false
-	for {
-		var err error
-		states, err = a.putTable(set, states)
-		if err != nil && !failing {
-			a.log.Warn("routing table in the kernel is stale", "err", err)
-		}
-		failing = err != nil
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // putTable writes the rows of backends that are still there; states is reused. It

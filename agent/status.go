@@ -78,8 +78,11 @@ func (a *Agent) Status() telemetry.Status {
 				row.PollError = p.Last
 			}
 		}
-		if !b.Admitted {
+		switch {
+		case !b.Admitted:
 			row.Why = b.Refusal.String()
+		case b.Trial:
+			row.Why = "on trial"
 		}
 		for o, n := range b.Picks {
 			if n > 0 {

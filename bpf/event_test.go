@@ -177,3 +177,106 @@ func FuzzEvent(f *testing.F) {
 		}
 	})
 }
+
+var tokenEvent = regexp.MustCompile(`^(data:|event: [^p\r\n])`)
+
+// isToken is the obvious way to say what event.h says of a first token.
+func isToken(msg string) bool {
+	_, rest, _ := strings.Cut(msg, "\r\n")
+	return reference(msg) == whole && len(rest) >= 8 && tokenEvent.MatchString(rest)
+}
+
+func TestToken(t *testing.T) {
+	w := newWalker(t)
+	for name, tt := range map[string]struct {
+		msg  string
+		want bool
+	}{
+		"chat":                   {framed("data: {\"id\":\"chatcmpl-1\"}\n\n"), true},
+		"no space":               {framed("data:{}\n\n"), true},
+		"messages":               {framed("event: message_start\ndata: {\"type\":\"message_start\"}\n\n"), true},
+		"two events":             {framed("data: {}\n\ndata: {}\n\n"), true},
+		"two chunks":             {framed("data: {}\n\n") + framed("data: {}\n\n"), true},
+		"many digits":            {"0" + framed("data: 0123456789abcdef\n\n"), true},
+		"comment":                {framed(": ping - 2026-11-30\n\n"), false},
+		"ping":                   {framed("event: ping\ndata: {\"type\": \"ping\"}\n\n"), false},
+		"ping without a space":   {framed("event:ping\ndata: {}\n\n"), false},
+		"comment before data":    {framed(": x\ndata: {}\n\n"), false},
+		"id before data":         {framed("id: 1\ndata: {}\n\n"), false},
+		"blank line before data": {framed("\ndata: {}\n\n"), false},
+		"unnamed":                {framed("event: \ndata: {}\n\n"), false},
+		"datum":                  {framed("datum: {}\n\n"), false},
+		"half a field":           {framed("dat"), false},
+		"the shortest":           {framed("data: "), true},
+		"shorter":                {framed("data:"), false},
+		"last chunk":             {"0\r\n\r\n", false},
+		"partial":                {framed("data: {}\n\n")[:12], false},
+		"terminator behind":      {framed("data: {}\n\n") + "0\r\n\r\n", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := w.token(t, []byte(tt.msg)); got != tt.want {
+				t.Errorf("%q: got %t, want %t", tt.msg, got, tt.want)
+			}
+			if got := isToken(tt.msg); got != tt.want {
+				t.Errorf("%q: reference: got %t, want %t", tt.msg, got, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzTokenAndUsage(f *testing.F) {
+	w := newWalker(f)
+	for _, s := range []string{"data: {}\n\n", "data: {1}}\n\n", "event: x\n\n", "event: ping\n\n", ": x\n\n", "data:", ""} {
+		f.Add([]byte(s), []byte(framed(s)))
+	}
+	f.Fuzz(func(t *testing.T, event, msg []byte) {
+		for _, msg := range [][]byte{msg, []byte(framed(string(event)))} {
+			if len(msg) > window {
+				continue // the verdict refuses these before it looks
+			}
+			if got, want := w.token(t, msg), isToken(string(msg)); got != want {
+				t.Errorf("%q: token: got %t, want %t", msg, got, want)
+			}
+			if got, want := w.usage(t, msg), isUsage(string(msg)); got != want {
+				t.Errorf("%q: usage: got %t, want %t", msg, got, want)
+			}
+		}
+	})
+}
+
+var usageEvent = regexp.MustCompile(`[^"]}}\n\n\r\n$`)
+
+// isUsage is the obvious way to say what event.h says of the usage.
+func isUsage(msg string) bool { return reference(msg) == whole && usageEvent.MatchString(msg) }
+
+func TestUsage(t *testing.T) {
+	w := newWalker(t)
+	for name, tt := range map[string]struct {
+		msg  string
+		want bool
+	}{
+		"chat":               {framed(`data: {"choices":[],"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}` + "\n\n"), true},
+		"with details":       {framed(`data: {"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}}` + "\n\n"), true},
+		"messages":           {framed(`data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}` + "\n\n"), true},
+		"behind a token":     {framed(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n") + framed(`data: {"usage":{"prompt_tokens":9}}`+"\n\n"), true},
+		"in one chunk":       {framed(`data: {"choices":[{"delta":{"content":"x"}}]}` + "\n\n" + `data: {"usage":{"prompt_tokens":9}}` + "\n\n"), true},
+		"not at the end":     {framed(`data: {"usage":{"prompt_tokens":9}}`+"\n\n") + framed("data: [DONE]\n\n"), false},
+		"a token":            {framed(`data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}` + "\n\n"), false},
+		"a token's braces":   {framed(`data: {"choices":[{"index":0,"delta":{"content":"}}"}}]}` + "\n\n"), false},
+		"a text of Messages": {framed(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}` + "\n\n"), false},
+		"braces of Messages": {framed(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"1}}"}}` + "\n\n"), false},
+		"null":               {framed(`data: {"choices":[],"usage":null}` + "\n\n"), false},
+		"CRLF":               {framed(`data: {"usage":{"prompt_tokens":9}}` + "\r\n\r\n"), false},
+		"empty":              {framed("}}\n\n"), true},
+		"partial":            {framed(`data: {"usage":{"prompt_tokens":9}}` + "\n\n")[:30], false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := w.usage(t, []byte(tt.msg)); got != tt.want {
+				t.Errorf("%q: got %t, want %t", tt.msg, got, tt.want)
+			}
+			if got := isUsage(tt.msg); got != tt.want {
+				t.Errorf("%q: reference: got %t, want %t", tt.msg, got, tt.want)
+			}
+		})
+	}
+}

@@ -59,6 +59,26 @@ func (w *walker) walk(t testing.TB, msg []byte) int {
 
 func (w *walker) judge(t testing.TB, msg []byte) (framing int, delta bool) {
 	t.Helper()
+	framing, events := w.ask(t, msg)
+	return framing, events&1 != 0
+}
+
+// token tells whether a message begins with a first token.
+func (w *walker) token(t testing.TB, msg []byte) bool {
+	t.Helper()
+	_, events := w.ask(t, msg)
+	return events&2 != 0
+}
+
+// usage tells whether a message may end with the usage.
+func (w *walker) usage(t testing.TB, msg []byte) bool {
+	t.Helper()
+	_, events := w.ask(t, msg)
+	return events&4 != 0
+}
+
+func (w *walker) ask(t testing.TB, msg []byte) (framing int, events byte) {
+	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := binary.NativeEndian.AppendUint32(nil, uint32(len(msg)))
@@ -69,7 +89,7 @@ func (w *walker) judge(t testing.TB, msg []byte) (framing int, delta bool) {
 	if _, err := io.ReadFull(w.out, got[:]); err != nil {
 		t.Fatal(err)
 	}
-	return int(got[0]), got[1] != 0
+	return int(got[0]), got[1]
 }
 
 // reference is the obvious way to say the same.

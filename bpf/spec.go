@@ -12,7 +12,7 @@ import (
 // Version is the version of the layout of the pinned maps. It names their
 // directory and stands in the meta map. Raise it with every change of abi.h or
 // maps.h that an older reader would misread.
-const Version = 2
+const Version = 3
 
 // Announcement is put on the agent's own sockets, see include/abi.h.
 type Announcement = TautlineAnnouncement
@@ -31,6 +31,9 @@ type ConnKey = TautlineConnKey
 
 // Counter counts what happened for a Reason, see include/abi.h.
 type Counter = TautlineCounter
+
+// FirstToken says that the kernel has passed one, see include/abi.h.
+type FirstToken = TautlineFirstToken
 
 // Flow is the state of a backend connection, see include/abi.h.
 type Flow = TautlineFlow
@@ -59,6 +62,7 @@ const (
 const (
 	ArmChunks = TautlineArmModeARM_CHUNKS
 	ArmDeltas = TautlineArmModeARM_DELTAS
+	ArmFirst  = TautlineArmModeARM_FIRST
 )
 
 // Reasons, see include/abi.h.
@@ -122,6 +126,8 @@ func (m TautlineArmMode) String() string {
 		return "chunks"
 	case ArmDeltas:
 		return "deltas"
+	case ArmFirst:
+		return "first"
 	}
 	return "unknown"
 }

@@ -89,8 +89,9 @@ func TestNames(t *testing.T) {
 	if s := bpf.ReasonCount.String(); s != "unknown" {
 		t.Errorf("outside: %q", s)
 	}
-	if bpf.ArmChunks.String() != "chunks" || bpf.ArmDeltas.String() != "deltas" || (bpf.ArmDeltas+1).String() != "unknown" {
-		t.Errorf("modes: %s, %s, %s", bpf.ArmChunks, bpf.ArmDeltas, bpf.ArmDeltas+1)
+	if bpf.ArmChunks.String() != "chunks" || bpf.ArmDeltas.String() != "deltas" ||
+		bpf.ArmFirst.String() != "first" || (bpf.ArmFirst+1).String() != "unknown" {
+		t.Errorf("modes: %s, %s, %s, %s", bpf.ArmChunks, bpf.ArmDeltas, bpf.ArmFirst, bpf.ArmFirst+1)
 	}
 	for s := bpf.FlowAnnounced; s <= bpf.FlowSpliced; s++ {
 		if s.String() == "unknown" {

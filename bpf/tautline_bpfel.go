@@ -22,10 +22,11 @@ type TautlineArm struct {
 	_            structs.HostLayout
 	ServerCookie uint64
 	ClientCookie uint64
+	Response     uint64
 	Position     uint32
 	Credit       uint32
 	Mode         TautlineArmMode
-	Pad          uint32
+	Usage        uint32
 }
 
 type TautlineArmMode uint32
@@ -33,6 +34,7 @@ type TautlineArmMode uint32
 const (
 	TautlineArmModeARM_CHUNKS TautlineArmMode = 0
 	TautlineArmModeARM_DELTAS TautlineArmMode = 1
+	TautlineArmModeARM_FIRST  TautlineArmMode = 2
 )
 
 type TautlineBackend struct {
@@ -70,12 +72,19 @@ type TautlineCounter struct {
 	Bytes  uint64
 }
 
+type TautlineFirstToken struct {
+	_        structs.HostLayout
+	Response uint64
+	Ns       uint64
+}
+
 type TautlineFlow struct {
 	_            structs.HostLayout
 	AgentCookie  uint64
 	ServerCookie uint64
 	ServerNetns  uint64
 	ClientCookie uint64
+	Response     uint64
 	Redirected   uint64
 	Chunks       uint64
 	Arms         uint64
@@ -87,7 +96,7 @@ type TautlineFlow struct {
 	State        TautlineFlowState
 	Position     uint32
 	Mode         uint32
-	Pad          uint32
+	Usage        uint32
 }
 
 type TautlineFlowState uint32
@@ -149,6 +158,7 @@ const (
 	TautlineMapClaims      = "claims"
 	TautlineMapClientSocks = "client_socks"
 	TautlineMapCounters    = "counters"
+	TautlineMapFirstTokens = "first_tokens"
 	TautlineMapFlows       = "flows"
 	TautlineMapLatency     = "latency"
 	TautlineMapMeta        = "meta"
@@ -216,6 +226,7 @@ type TautlineMapSpecs struct {
 	Claims      *ebpf.MapSpec `ebpf:"claims"`
 	ClientSocks *ebpf.MapSpec `ebpf:"client_socks"`
 	Counters    *ebpf.MapSpec `ebpf:"counters"`
+	FirstTokens *ebpf.MapSpec `ebpf:"first_tokens"`
 	Flows       *ebpf.MapSpec `ebpf:"flows"`
 	Latency     *ebpf.MapSpec `ebpf:"latency"`
 	Meta        *ebpf.MapSpec `ebpf:"meta"`
@@ -255,6 +266,7 @@ type TautlineMaps struct {
 	Claims      *ebpf.Map `ebpf:"claims"`
 	ClientSocks *ebpf.Map `ebpf:"client_socks"`
 	Counters    *ebpf.Map `ebpf:"counters"`
+	FirstTokens *ebpf.Map `ebpf:"first_tokens"`
 	Flows       *ebpf.Map `ebpf:"flows"`
 	Latency     *ebpf.Map `ebpf:"latency"`
 	Meta        *ebpf.Map `ebpf:"meta"`
@@ -270,6 +282,7 @@ func (m *TautlineMaps) Close() error {
 		m.Claims,
 		m.ClientSocks,
 		m.Counters,
+		m.FirstTokens,
 		m.Flows,
 		m.Latency,
 		m.Meta,

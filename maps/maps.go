@@ -32,13 +32,22 @@ func Dir(pinPath string) string {
 
 // Set is the maps of one data path. Its methods are safe for concurrent use.
 type Set struct {
-	m bpf.TautlineMaps
+	m      bpf.TautlineMaps
+	pinned bool // opened from the pins: the maps are the Set's to close
+	firsts firstTokens
 }
 
-// New makes a Set of loaded maps. The caller keeps owning them and closes them;
-// Announced and Claims may be nil, then Announce fails.
-func New(m bpf.TautlineMaps) *Set {
-	return &Set{m: m}
+// New makes a Set of loaded maps. The caller keeps owning them, and closes the Set
+// before them. Maps that are not pinned may be nil: without Announced Announce
+// fails, without FirstTokens there are none to tell of.
+func New(m bpf.TautlineMaps) (*Set, error) {
+	s := &Set{m: m}
+	if m.FirstTokens != nil {
+		if err := s.firsts.open(m.FirstTokens); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // Open opens the pins below pinPath for reading, after Verify. The caller closes
@@ -48,7 +57,7 @@ func Open(pinPath string) (*Set, error) {
 	if err := Verify(pinPath); err != nil {
 		return nil, err
 	}
-	var s Set
+	s := Set{pinned: true}
 	for _, name := range bpf.Pinned() {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), &ebpf.LoadPinOptions{ReadOnly: true})
 		if err != nil {
@@ -105,9 +114,12 @@ func Meta() (bpf.Meta, error) {
 	return bpf.Meta{Version: bpf.Version, Digest: bpf.Digest(spec)}, nil
 }
 
-// Close closes every map of the Set that is open; use it for an opened Set only.
+// Close closes what the Set has opened itself.
 func (s *Set) Close() error {
-	var errs []error
+	errs := []error{s.firsts.close()}
+	if !s.pinned {
+		return errs[0]
+	}
 	for _, name := range bpf.Pinned() {
 		if f := s.field(name); *f != nil {
 			errs = append(errs, (*f).Close())

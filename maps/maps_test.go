@@ -15,6 +15,7 @@ import (
 
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/test/testutil"
 )
 
 func open(t *testing.T) *maps.Set {
@@ -32,7 +33,7 @@ func open(t *testing.T) *maps.Set {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	return maps.New(m)
+	return testutil.MapSet(t, m)
 }
 
 // H14: which address and which port is whose; both forms of IPv4 are one.
@@ -134,7 +135,7 @@ func TestPutBackendKeepsLatency(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	s := maps.New(m)
+	s := testutil.MapSet(t, m)
 	if err := s.PutBackend(0, maps.Backend{Name: "a"}); err != nil {
 		t.Fatal(err)
 	}

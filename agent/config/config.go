@@ -37,7 +37,7 @@ type TLS struct {
 type Backend struct {
 	Name   string   `mapstructure:"name"`
 	URL    string   `mapstructure:"url"`
-	Engine string   `mapstructure:"engine"`
+	Engine string   `mapstructure:"engine"` // empty = found out; at another site: tautline
 	Site   string   `mapstructure:"site"`
 	Models []string `mapstructure:"models"`
 }

@@ -113,6 +113,13 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"capacity tokens":    {"prefix_affinity: {capacity_tokens: many}", "prefix_affinity.capacity_tokens"},
 		"count pending":      {"prefix_affinity: {count_pending: maybe}", "prefix_affinity.count_pending"},
 		"backend url":        {"backends: [{url: \"gpu0:8000\"}]", "backends[0].url"},
+		"backend port":       {"backends: [{url: \"http://gpu0:80000\"}]", "backends[0].url"},
+		"backend port 0":     {"backends: [{url: \"http://gpu0:0\"}]", "backends[0].url"},
+		"no address":         {"listen: \"\"", "listen must be"},
+		"listen":             {"listen: \"8080\"", "listen must be"},
+		"listen port":        {"listen: \":99999\"", "listen must be"},
+		"listen, no port":    {"listen: \"127.0.0.1:\"", "listen must be"},
+		"admin":              {"admin: \"localhost\"", "admin must be"},
 		"backend path":       {"backends: [{url: \"http://gpu0/v1\"}]", "backends[0].url"},
 		"backend twice":      {"backends: [{name: a, url: \"http://a:1\"}, {name: a, url: \"http://a:2\"}]", "named twice"},
 		"engine":             {"backends: [{url: \"http://a:1\", engine: tgi}]", "backends[0].engine"},
@@ -128,6 +135,17 @@ func TestErrorsNameTheSetting(t *testing.T) {
 	}
 	if _, err := Load("/nonexistent/t.yaml", nil); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("missing file: got %v", err)
+	}
+}
+
+func TestAddressesToListenAt(t *testing.T) {
+	for _, addr := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:8080", ":http"} {
+		if _, err := Load("", map[string]any{"listen": addr, "admin": addr}); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	if _, err := Load("", map[string]any{"admin": ""}); err != nil {
+		t.Errorf("no admin listener: %v", err)
 	}
 }
 

@@ -3,11 +3,15 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tautline/tautline/userspace/poll"
 )
 
 // dns1123 is a DNS-1123 label: site names go into ids, so they hold no period.
@@ -30,8 +34,11 @@ func (c *Config) Validate() error {
 	if !dns1123.MatchString(c.Site) {
 		bad("site must be a DNS-1123 label, got %q", c.Site)
 	}
-	if c.Listen == "" {
-		bad("listen must be an address, got nothing")
+	if err := listenable(c.Listen); err != nil {
+		bad("listen must be an address and port, as in :8080, got %q: %v", c.Listen, err)
+	}
+	if err := listenable(c.Admin); c.Admin != "" && err != nil {
+		bad("admin must be an address and port, as in 127.0.0.1:9901, or empty, got %q: %v", c.Admin, err)
 	}
 	if c.DrainTimeout < 0 {
 		bad("drain_timeout must be >= 0, got %s", c.DrainTimeout)
@@ -61,6 +68,24 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// listenable says what is wrong with an address to listen at, as far as its form goes.
+func listenable(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "address "+addr+": "))
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil || port == "" {
+		return errors.New("no such port")
+	}
+	return nil
+}
+
+// portNumber tells whether a URL's port is one that can be connected to.
+func portNumber(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
 func (c *Config) validateBackends() (errs []error) {
 	seen := map[string]bool{}
 	for i, b := range c.Backends {
@@ -71,6 +96,8 @@ func (c *Config) validateBackends() (errs []error) {
 			errs = append(errs, fmt.Errorf("%s.url: %v", at, err))
 		case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 			errs = append(errs, fmt.Errorf("%s.url must be http://host:port or https://host:port, got %q", at, b.URL))
+		case u.Port() != "" && !portNumber(u.Port()):
+			errs = append(errs, fmt.Errorf("%s.url must have a port from 1 to 65535, got %q", at, b.URL))
 		case u.RawQuery != "" || u.Fragment != "" || u.User != nil || u.Path != "":
 			errs = append(errs, fmt.Errorf("%s.url must have no path, query, fragment or user, got %q", at, b.URL))
 		}
@@ -80,8 +107,8 @@ func (c *Config) validateBackends() (errs []error) {
 		if !dns1123.MatchString(b.Site) {
 			errs = append(errs, fmt.Errorf("%s.site must be a DNS-1123 label, got %q", at, b.Site))
 		}
-		if !slices.Contains([]string{"", "vllm", "sglang"}, b.Engine) {
-			errs = append(errs, fmt.Errorf("%s.engine must be vllm, sglang or empty, got %q", at, b.Engine))
+		if !slices.Contains([]string{"", poll.VLLM, poll.SGLang, poll.Tautline}, b.Engine) {
+			errs = append(errs, fmt.Errorf("%s.engine must be vllm, sglang, tautline or empty, got %q", at, b.Engine))
 		}
 		id := b.Site + "/" + b.Name
 		if seen[id] {

@@ -99,7 +99,9 @@ func (d *Datapath) open(o Options) error {
 		}
 		return fmt.Errorf("load: %w", err)
 	}
-	d.set = maps.New(d.objs.TautlineMaps)
+	if d.set, err = maps.New(d.objs.TautlineMaps); err != nil {
+		return err
+	}
 	meta, err := maps.Meta()
 	if err != nil {
 		return err
@@ -223,11 +225,12 @@ func (d *Datapath) Close() error {
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("detach from the servers' sockets: %w", err))
 		}
-		if _, err := d.set.Sweep(); err != nil {
-			errs = append(errs, err)
-		}
-		errs = append(errs, d.objs.Close())
 	}
+	if d.set != nil {
+		_, err := d.set.Sweep()
+		errs = append(errs, err, d.set.Close())
+	}
+	errs = append(errs, d.objs.Close())
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())
 	}

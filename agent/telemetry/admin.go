@@ -113,10 +113,12 @@ func adminHandler(o AdminOptions) http.Handler {
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil { // a figure that JSON has no word for: a mistake, which must not look like an empty answer
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	// The head is out; a failed write means that the reader left.
-	_ = enc.Encode(v)
+	_, _ = w.Write(append(b, '\n')) // a failed write means that the reader left
 }

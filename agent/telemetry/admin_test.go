@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -46,5 +47,14 @@ func TestExplainSaysWhatIsWrongWithABody(t *testing.T) {
 				t.Errorf("%d %s, want %d and %q", w.Code, w.Body, tc.code, tc.want)
 			}
 		})
+	}
+}
+
+// TestUnprintableIsAnError: not an empty success.
+func TestUnprintableIsAnError(t *testing.T) {
+	w := httptest.NewRecorder()
+	writeJSON(w, 200, math.Inf(1))
+	if w.Code != 500 || w.Body.Len() == 0 {
+		t.Errorf("%d %q", w.Code, w.Body)
 	}
 }

@@ -57,7 +57,7 @@ func NewRecorder(reg prometheus.Registerer) *Recorder {
 			Name: "tautline_refusals_total", Help: "Requests that the agent answered itself, by reason.",
 		}, []string{"reason"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tautline_retries_total", Help: "Requests sent again because nothing had reached the backend, or because it refused with 503, by reason.",
+			Name: "tautline_retries_total", Help: "Requests sent again because nothing had reached the backend, or nothing that may not be sent twice, or because it refused with 503, by reason.",
 		}, []string{"reason"}),
 		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tautline_aborts_total", Help: "Requests broken off, by the side that did.",

@@ -40,7 +40,7 @@ type BackendStatus struct {
 	URL            string            `json:"url"`
 	Models         []string          `json:"models"`
 	Admitted       bool              `json:"admitted"`
-	Why            string            `json:"why,omitempty"` // why not admitted
+	Why            string            `json:"why,omitempty"` // why not admitted, or that it is on trial after an ejection
 	Measured       bool              `json:"measured"`
 	Queue          int               `json:"queue_depth"` // worst in the poll window
 	Waiting        int               `json:"waiting"`

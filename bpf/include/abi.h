@@ -31,6 +31,7 @@ struct flow {
 	__u64 server_cookie;
 	__u64 server_netns;
 	__u64 client_cookie;   /* of the last arm that was taken */
+	__u64 response;        /* likewise */
 	__u64 redirected;      /* bytes, over the life of the connection */
 	__u64 chunks;          /* messages redirected, likewise */
 	__u64 arms;            /* arms taken, likewise */
@@ -42,22 +43,30 @@ struct flow {
 	enum flow_state state;
 	__u32 position;        /* of the last arm that was taken */
 	__u32 mode;            /* its enum arm_mode */
-	__u32 pad;
+	__u32 usage;           /* likewise */
 };
 
 enum arm_mode {
 	ARM_CHUNKS, /* whole chunks */
 	ARM_DELTAS, /* a chunk a message, each one event without ids: see event.h */
+	ARM_FIRST,  /* whole chunks, of which the first one shows the first token */
 };
 
 /* The agent's word that everything up to a position has reached the client. */
 struct arm {
 	__u64 server_cookie;   /* the arm is for this socket and no other */
 	__u64 client_cookie;
+	__u64 response;        /* the agent's number of the response, for first_tokens */
 	__u32 position;        /* bytes the server has sent to the agent, mod 2^32 */
 	__u32 credit;          /* bytes */
 	enum arm_mode mode;
-	__u32 pad;
+	__u32 usage;           /* not 0: what may tell the usage goes to the agent */
+};
+
+/* Under ARM_FIRST: the first token of a response has been redirected. */
+struct first_token {
+	__u64 response;
+	__u64 ns;              /* monotonic time */
 };
 
 /* Put on the agent's own socket before connect: this connection is ours. */
@@ -89,7 +98,7 @@ enum reason {
 	PASS_WINDOW,           /* larger than what can be read directly */
 	PASS_PARTIAL,          /* does not end on a chunk boundary */
 	PASS_FRAMING,          /* not chunked framing, or not a kind we follow */
-	PASS_EVENT,            /* may hold ids that the agent must rewrite */
+	PASS_EVENT,            /* not an event that the arm lets pass */
 	PASS_TARGET,           /* the client's socket is gone */
 	PASS_STALE,            /* a socket whose flow is gone */
 	PASS_BYPASSED,         /* bytes went to the agent past this program */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Server-sent events of a Responses stream whose ids the agent rewrites: is a
- * message one chunk that holds one event without ids? Pure functions, also built
- * natively for tests.
+ * Server-sent events in a message. Pure functions, also built natively for tests.
  *
- * Such an event is, to the byte,
+ * Is it one chunk with one event without ids, of a Responses stream whose ids the
+ * agent rewrites? Such an event is, to the byte,
  *
  *	event: response.NAME.delta LF data:TEXT LF LF
  *
@@ -121,6 +120,40 @@ event_text(const __u8 *data, const __u8 *end, __u32 name, __u32 at)
 	    (__u32)(word >> 8) != (__u32)EVENT_WORD('a', 't', 'a', ':', 0, 0, 0, 0))
 		return 0;
 	return at + 6;
+}
+
+/* Whether a message of whole chunks begins with an event that shows the first token
+ * of a stream: with its data, or with a name that is not that of a ping. Comments
+ * (":"), pings and other fields tell nothing of the prompt. */
+static inline __attribute__((always_inline)) int
+event_token(const __u8 *data, const __u8 *end)
+{
+	__u64 word;
+	__u32 n;
+
+	if (data + FRAME_DIGITS > end)
+		return 0;
+	if (!event_word(data, end, frame_size(data, &n) + 2, &word))
+		return 0;
+	if ((word & EVENT_WORD(255, 255, 255, 255, 255, 0, 0, 0)) ==
+	    EVENT_WORD('d', 'a', 't', 'a', ':', 0, 0, 0))
+		return 1;
+	return (word & ~EVENT_WORD(0, 0, 0, 0, 0, 0, 0, 255)) ==
+		       EVENT_WORD('e', 'v', 'e', 'n', 't', ':', ' ', 0) &&
+	       word >> 56 != 'p' && word >> 56 != '\r' && word >> 56 != '\n';
+}
+
+/* Whether a message of whole chunks may end with an event that tells the usage: an
+ * object in an object, at the end of which there is no string. */
+static inline __attribute__((always_inline)) int
+event_usage(const __u8 *data, const __u8 *end, __u32 size)
+{
+	__u64 word;
+
+	/* c } } LF LF CR LF in its upper seven bytes */
+	return size >= 8 && event_word(data, end, size - 8, &word) &&
+	       word >> 16 == EVENT_WORD('}', '}', '\n', '\n', '\r', '\n', 0, 0) &&
+	       (__u8)(word >> 8) != '"';
 }
 
 /* Whether the end of the line that begins at text is the event's and the chunk's,

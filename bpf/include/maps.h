@@ -7,6 +7,8 @@
 
 #define MAX_CONNS 65536
 #define MAX_BACKENDS 1024
+/* A power of two and whole pages of any size; room for 10,922 first tokens. */
+#define FIRST_TOKENS_BYTES 262144
 
 /* Servers' ends, with the sk_msg program. Kernel writes. Full: not claimed. */
 struct {
@@ -84,6 +86,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct meta);
 } meta SEC(".maps");
+
+/* First tokens that the agent has not seen pass. Kernel writes, and wakes nobody:
+ * the agent reads when it wants to know. Full: the agent learns of the first token
+ * from the end of the response. Not pinned. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, FIRST_TOKENS_BYTES);
+} first_tokens SEC(".maps");
 
 /* Marks on the agent's sockets. Agent writes; gone with the socket. Not pinned. */
 struct {

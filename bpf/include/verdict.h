@@ -102,6 +102,8 @@ static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, 
 		return 0;
 	}
 	flow->client_cookie = arm->client_cookie;
+	flow->response = arm->response;
+	flow->usage = arm->usage;
 	flow->credit = arm->credit;
 	flow->position = position;
 	flow->mode = arm->mode;
@@ -142,11 +144,23 @@ static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *cl
 		return PASS_PARTIAL;
 	}
 
-	if (flow->mode != ARM_CHUNKS && !is_delta(msg))
+	if (flow->mode == ARM_DELTAS && !is_delta(msg))
+		return PASS_EVENT;
+	if (flow->mode == ARM_FIRST && !event_token(msg->data, msg->data_end))
+		return PASS_EVENT;
+	/* The first token of a Messages stream comes with what is known of it then. */
+	if (flow->usage && flow->mode != ARM_FIRST && event_usage(msg->data, msg->data_end, msg->size))
 		return PASS_EVENT;
 	if (bpf_msg_redirect_hash(msg, &client_socks, &flow->client_cookie, 0) != SK_PASS)
 		return PASS_TARGET;
 	return REDIRECTED;
+}
+
+/* Tells the agent, when it looks, of a first token. (A function of its own so that
+ * its argument's type is in the object, for Go.) */
+static __attribute__((noinline)) long tell_first(struct first_token *first)
+{
+	return bpf_ringbuf_output(&first_tokens, first, sizeof(*first), BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void decide(struct sk_msg_md *msg)
@@ -182,6 +196,12 @@ static __always_inline void decide(struct sk_msg_md *msg)
 	flow->credit -= size + MESSAGE_COST;
 	flow->redirected += size;
 	flow->chunks++;
+	if (flow->mode == ARM_FIRST) {
+		struct first_token first = { .response = flow->response, .ns = now };
+
+		flow->mode = ARM_CHUNKS;
+		tell_first(&first);
+	}
 	count_chunk(flow->backend, size, now - last);
 }
 

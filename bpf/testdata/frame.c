@@ -3,9 +3,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * frame.h and event.h on their own, for tests: reads messages (a 4-byte length in
- * host order, then the bytes) and answers each with two bytes, the framing and
- * whether it is a delta, as the verdict program would find them. Each message lies in memory of exactly its size, so that
- * the sanitizer sees every read beyond it.
+ * host order, then the bytes) and answers each with two bytes, as the verdict
+ * program would find them: the framing, and of whole chunks 1 for a delta, plus 2
+ * for a first token, plus 4 for what may tell the usage. Each message lies in memory of exactly its size, so that the
+ * sanitizer sees every read beyond it.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -60,7 +61,9 @@ int main(void)
 		enum framing framing = walk(data, size);
 
 		putchar(framing);
-		putchar(framing == FRAME_WHOLE && is_delta(data, size));
+		putchar(framing != FRAME_WHOLE ? 0 :
+			is_delta(data, size) | event_token(data, data + size) << 1 |
+			event_usage(data, data + size, size) << 2);
 		fflush(stdout);
 		free(data);
 	}

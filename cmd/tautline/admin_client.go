@@ -53,12 +53,21 @@ func (a adminClient) do(ctx context.Context, method, path string, body []byte, v
 		return unhealthy("%s%s: %v", base, path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return unhealthy("%s%s answers %s: %.200s", base, path, resp.Status, raw)
+		return unhealthy("%s%s answers %s: %s", base, path, resp.Status, reason(raw))
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
 		return fmt.Errorf("%s%s: %w", base, path, err)
 	}
 	return nil
+}
+
+// reason is what an answer that is no success says in words.
+func reason(raw []byte) string {
+	var v struct{ Error string }
+	if json.Unmarshal(raw, &v) == nil && v.Error != "" {
+		return v.Error
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.200s", raw))
 }
 
 func (a adminClient) status(ctx context.Context) (telemetry.Status, error) {

@@ -32,6 +32,9 @@ func newDemo() *cobra.Command {
 	seed := c.Flags().Uint64("seed", 1, "of the load")
 	splice := c.Flags().String("splice", "auto", "off, auto or required")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
+		if c.Flags().Changed("duration") && *duration <= 0 {
+			return usageError("--duration must be positive, got %s", *duration)
+		}
 		binary, err := os.Executable()
 		if err != nil {
 			return err
@@ -41,7 +44,7 @@ func newDemo() *cobra.Command {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Stop()) }()
-		if *duration <= 0 {
+		if *duration == 0 {
 			return keepRunning(c.Context(), c.OutOrStdout(), f)
 		}
 		fmt.Fprintf(c.OutOrStdout(), "three model servers behind %s, a mixed load for %s ...\n\n", f.URL, *duration)

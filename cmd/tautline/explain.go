@@ -60,6 +60,7 @@ func newKeys() *cobra.Command {
 	path := c.Flags().String("path", "/v1/chat/completions", "where it would be sent")
 	o := addOutput(c)
 	*o = "json"
+	c.Flags().Lookup("output").DefValue = o.String()
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		body, err := readBody(c, *file)
 		if err != nil {
@@ -145,7 +146,7 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\tbackend\trun\tsticky\tuncached here\tin flight\tuncached in flight\tqueue\tcompared")
 	for _, b := range e.Candidates {
-		mark, queue := " ", "-"
+		mark, queue, cost := " ", "-", "-"
 		if b.Chosen {
 			mark = "→"
 		}
@@ -156,8 +157,11 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 		if !b.Takes {
 			name += " (" + b.Why + ")"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d keys, %d blocks\t%s\t%d\t%d\t%d\t%s\t%.6g\n",
-			mark, name, b.Run, b.Blocks, yesNo(b.Sticky), b.Uncached, b.Requests, b.Tokens, queue, b.Cost)
+		if b.Cost != nil {
+			cost = fmt.Sprintf("%.6g", *b.Cost)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d keys, %d blocks\t%s\t%d\t%d\t%d\t%s\t%s\n",
+			mark, name, b.Run, b.Blocks, yesNo(b.Sticky), b.Uncached, b.Requests, b.Tokens, queue, cost)
 	}
 	return t.Flush()
 }

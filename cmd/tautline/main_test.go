@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +66,7 @@ func TestExitCodes(t *testing.T) {
 		"bad output":        {[]string{"version", "-o", "xml"}, exitUsage, "table or json"},
 		"no agent":          {[]string{"status", "--admin", "127.0.0.1:1"}, exitUnhealthy, "no agent answers"},
 		"config, no file":   {[]string{"config", "check"}, exitUsage, "argument"},
+		"no time":           {[]string{"demo", "--duration", "-3s"}, exitUsage, "positive"},
 		"config, not there": {[]string{"config", "check", "/nonexistent.yaml"}, exitFailed, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,6 +75,25 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("exit %d, stderr %q; want %d and %q", code, errs, tc.code, tc.want)
 			}
 		})
+	}
+}
+
+// TestRefusalsInWords: what an admin listener says is shown, not its JSON.
+func TestRefusalsInWords(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		_, _ = io.WriteString(w, "{\n  \"error\": \"too long\"\n}\n")
+	}))
+	defer s.Close()
+	code, _, errs := exec(t, "{}", "explain", "--admin", s.URL, "-f", "-")
+	if code != exitUnhealthy || !strings.HasSuffix(errs, "answers 413 Request Entity Too Large: too long\n") {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+}
+
+func TestKeysHelpNamesItsDefault(t *testing.T) {
+	if _, out, _ := exec(t, "", "keys", "--help"); !strings.Contains(out, "(default json)") {
+		t.Error(out)
 	}
 }
 

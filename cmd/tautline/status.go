@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,8 +46,8 @@ func newStatus() *cobra.Command {
 			return show()
 		}
 		return every(c.Context(), time.Second, func() error {
-			if *o == "table" {
-				fmt.Fprint(c.OutOrStdout(), "\x1b[H\x1b[2J")
+			if f, ok := c.OutOrStdout().(*os.File); *o == "table" && ok && terminal(f) {
+				fmt.Fprint(f, "\x1b[H\x1b[2J")
 			}
 			return show()
 		})
@@ -143,7 +144,7 @@ func printBackends(w io.Writer, bs []telemetry.BackendStatus) error {
 	fmt.Fprintln(t, "backend\tadmitted\tqueue\trunning\tin flight\tuncached tok\tindex\thit rate\tTTFT p50\tgap p50\tpicks\t")
 	for _, b := range bs {
 		admitted := yesNo(b.Admitted)
-		if !b.Admitted {
+		if b.Why != "" {
 			admitted += ": " + b.Why
 		}
 		queue := "-"

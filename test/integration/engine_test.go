@@ -206,7 +206,8 @@ type sending struct {
 func (s *sending) run() bool {
 	p := s.p
 	how := rand.New(rand.NewPCG(p.seed, 2))
-	if !s.pause(p.prefill) {
+	headFirst := how.IntN(2) == 0 // it does not wait for the prefill
+	if !headFirst && !s.pause(p.prefill) {
 		return false
 	}
 	if p.how == earlier {
@@ -216,7 +217,10 @@ func (s *sending) run() bool {
 		return false
 	}
 	if p.how == early {
-		return s.send(chunk(": wait\n\n")) && s.hold()
+		return (headFirst || s.send(chunk(": wait\n\n"))) && s.hold()
+	}
+	if headFirst && !s.pause(p.prefill) {
+		return false
 	}
 	var pending []byte
 	from := 0

@@ -29,6 +29,7 @@ type plan struct {
 	seed    uint64
 	how     departure
 	slow    bool   // the client pauses between reads
+	usage   string // what asks for the event that tells the usage, if it comes
 	after   int    // bytes after which the client leaves
 	events  []int  // where each event of body ends
 	body    []byte // every event with its watermark, then the end marker
@@ -61,17 +62,30 @@ func newPlan(seed uint64) *plan {
 		p.body = append(p.body, "\"}\n\n"...)
 		p.events = append(p.events, len(p.body))
 	}
+	if r.IntN(2) == 0 {
+		p.usage = `"stream_options":{"include_usage":true},`
+		p.body = fmt.Appendf(p.body, `data: {"stream":"%x","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`+"\n\n", seed, 1+r.IntN(9), len(p.events))
+		p.events = append(p.events, len(p.body))
+	}
+	if r.IntN(8) == 0 { // a comment before the first token
+		comment := fmt.Sprintf(": %x\n\n", seed)
+		p.body = append([]byte(comment), p.body...)
+		for i := range p.events {
+			p.events[i] += len(comment)
+		}
+		p.events = append([]int{len(comment)}, p.events...)
+	}
 	p.body = append(p.body, doneEvent...)
 	p.events = append(p.events, len(p.body))
 	p.after = 1 + r.IntN(len(p.body)-1)
 	return p
 }
 
-const askFormat = `{"model":"soak","stream":true,"user":"soak %d.","messages":[{"role":"user","content":"tell"}]}`
+const askFormat = `{"model":"soak","stream":true,%s"user":"soak %d.","messages":[{"role":"user","content":"tell"}]}`
 
 // ask is the request for the stream.
 func (p *plan) ask(addr string) []byte {
-	body := fmt.Sprintf(askFormat, p.seed)
+	body := fmt.Sprintf(askFormat, p.usage, p.seed)
 	return fmt.Appendf(nil, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		addr, len(body), body)
 }

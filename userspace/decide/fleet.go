@@ -245,6 +245,10 @@ func (f *Fleet) PollFailed(slot int, now Instant) { f.load.PollFailed(slot, now)
 // ejected for a back-off that doubles with each failed probe.
 func (f *Fleet) ConnectFailed(slot int, now Instant) { f.load.ConnectFailed(slot, now) }
 
+// Unreachable takes in a poll that found nobody to connect to, after PollFailed: no
+// request probes the backend until a poll finds somebody.
+func (f *Fleet) Unreachable(slot int, now Instant) { f.load.Unreachable(slot, now) }
+
 // Status takes in the status of an answer. 5xx in a row eject; 4xx never does.
 func (f *Fleet) Status(slot, code int, now Instant) { f.load.Status(slot, code, now) }
 

@@ -9,6 +9,7 @@ type BackendState struct {
 	Admitted bool
 	Refusal  load.Refusal // why not
 	Until    Instant      // end of its ejection, when ejected
+	Trial    bool         // admitted so that the next request shows whether it serves again
 
 	Queue        int  // worst polled queue depth in the window
 	Measured     bool // Queue is known
@@ -46,7 +47,7 @@ func (f *Fleet) Snapshot(now Instant, dst []BackendState) []BackendState {
 		v, e := f.load.View(slot, now), f.load.Engine(slot)
 		dst = append(dst, BackendState{
 			Slot: slot, Spec: b.spec,
-			Admitted: v.Refusal == load.Admitted, Refusal: v.Refusal, Until: v.Until,
+			Admitted: v.Refusal == load.Admitted, Refusal: v.Refusal, Until: v.Until, Trial: v.Trial,
 			Queue: v.Queue, Measured: v.Measured, Waiting: v.Waiting, Running: v.Running,
 			KVUse: v.KVUse, HasKV: v.HasKV, CapacityTok: e.CapacityTok, PollFailures: e.PollFailures,
 			InFlight: v.Requests, Decoding: v.Decoding, Uncached: v.Tokens,

@@ -265,15 +265,46 @@ func TestPromptDoesNotAliasBody(t *testing.T) {
 	}
 }
 
+// TestUsageOfAStream: whether it will come in an event of its own.
+func TestUsageOfAStream(t *testing.T) {
+	h := NewHasher(testSecret, Options{})
+	var p Prompt
+	for options, want := range map[string]bool{
+		`{"include_usage":true}`:                                   true,
+		`{"include_usage": true, "continuous_usage_stats": false}`: true,
+		`{"include\u005fusage":true}`:                              true,
+		`{"include_usage":true,"continuous_usage_stats":true}`:     false,
+		`{"include_usage":false}`:                                  false,
+		`{"include_usage":"true"}`:                                 false,
+		`{"include_usage":true,"include_usage":false}`:             false,
+		`{}`:     false,
+		`null`:   false,
+		`true`:   false,
+		`[true]`: false,
+	} {
+		for _, api := range []API{APIChat, APICompletions, APIUnknown, APIMessages, APIResponses} {
+			h.Read(api, []byte(`{"stream":true,"stream_options":`+options+`}`), &p)
+			if want := want && api != APIResponses || api == APIMessages; p.Usage != want {
+				t.Errorf("%s, %s: %t", api, options, p.Usage)
+			}
+		}
+	}
+	for _, cut := range []string{`{"stream_options":{"include_usage":true`, `{"stream_options":{"include_usage"`, `{"stream_options":{"include_usage":true]`} {
+		if h.Read(APIChat, []byte(cut), &p); p.Usage {
+			t.Errorf("%s: usage", cut)
+		}
+	}
+}
+
 // TestPromptIsOverwritten: nothing of an earlier body stays.
 func TestPromptIsOverwritten(t *testing.T) {
 	h := NewHasher(testSecret, Options{})
 	var p Prompt
-	h.Read(APIResponses, []byte(`{"model":"m","stream":true,"max_output_tokens":5,"previous_response_id":"a","conversation":"b","request_id":"c"}`), &p)
+	h.Read(APIResponses, []byte(`{"model":"m","stream":true,"stream_options":{"include_usage":true},"max_output_tokens":5,"previous_response_id":"a","conversation":"b","request_id":"c"}`), &p)
 	h.Read(APIChat, []byte(chatBody("", quoted(fill(prose, 600)))), &p)
 	storage := &p.Keys[0]
 	h.Read(APIChat, []byte(`{}`), &p)
-	if p.Model != "" || p.Stream || p.MaxTokens != 0 || p.Bytes != 0 || len(p.Keys) != 0 || p.Reason != ReasonNoPrompt ||
+	if p.Model != "" || p.Stream || p.Usage || p.MaxTokens != 0 || p.Bytes != 0 || len(p.Keys) != 0 || p.Reason != ReasonNoPrompt ||
 		p.PreviousResponseID != (Span{}) || p.Conversation != (Span{}) || p.RequestID != (Span{}) {
 		t.Errorf("left over: %+v", p)
 	}

@@ -38,7 +38,7 @@ func NewHasher(secret [32]byte, o Options) *Hasher {
 // of its Keys. It never fails: p.Reason says why there are no keys, and what
 // was found up to there stands. p does not alias body.
 //
-// Model, Stream and MaxTokens are filled from the top-level members of any
+// Model, Stream, Usage and MaxTokens are filled from the top-level members of any
 // JSON object; the stored ids for APIResponses and for APIUnknown (the routes
 // beside /v1/responses take the same members).
 func (h *Hasher) Read(api API, body []byte, p *Prompt) {
@@ -93,6 +93,7 @@ func (r *reader) read(h *Hasher, api API, body []byte, p *Prompt) {
 	}
 	stream := r.top[memberStream]
 	p.Stream = string(body[stream.Start:stream.End]) == "true"
+	p.Usage = r.usage()
 	p.MaxTokens = r.maxTokens()
 	idsOK := r.ids(p)
 	switch {
@@ -196,6 +197,30 @@ func (r *reader) maxTokens() int {
 		return int(n)
 	}
 	return 0
+}
+
+// usage tells whether a streamed answer has its usage in one event: the Messages API
+// always, the older two where the client asks for it, and not in every event.
+func (r *reader) usage() bool {
+	if r.api == APIMessages {
+		return true
+	}
+	s := r.top[memberStreamOptions]
+	if r.api == APIResponses || r.kind(s) != '{' {
+		return false
+	}
+	include, always := false, false
+	o := r.object(s.Start)
+	for o.next(r) {
+		yes := string(r.body[o.value.Start:o.value.End]) == "true"
+		switch string(o.name) {
+		case "include_usage":
+			include = yes
+		case "continuous_usage_stats":
+			always = yes
+		}
+	}
+	return o.ok && include && !always
 }
 
 // ids fills the stored ids of p. False: one of them has a wrong type.

@@ -7,6 +7,7 @@ const (
 	memberOther member = iota
 	memberModel
 	memberStream
+	memberStreamOptions
 	memberMaxTokens
 	memberMaxCompletionTokens
 	memberMaxOutputTokens
@@ -50,6 +51,8 @@ func memberOf(name []byte) member {
 		return memberModel
 	case "stream":
 		return memberStream
+	case "stream_options":
+		return memberStreamOptions
 	case "max_tokens":
 		return memberMaxTokens
 	case "max_completion_tokens":

@@ -70,6 +70,7 @@ type Prompt struct {
 	Bytes     int    // length of the canonical prompt in bytes, its partial last block included; 0 when Reason stopped the reading
 	Model     string // the "model" member; also found when there are no keys
 	Stream    bool   // the "stream" member is true
+	Usage     bool   // a streamed answer tells its usage in an event of its own, near its end
 	MaxTokens int    // max_completion_tokens, max_output_tokens or max_tokens, at most MaxInt32; 0 = not given
 	Reason    Reason // why there are no keys; ReasonNone when there are
 

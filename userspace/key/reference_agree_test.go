@@ -20,6 +20,9 @@ func agree(t *testing.T, h *Hasher, o Options, api API, body []byte, got *Prompt
 	if !slices.Equal(got.Keys, want.Keys) {
 		t.Fatalf("%d keys differ from the reference's %d\n%.400q", len(got.Keys), len(want.Keys), body)
 	}
+	if got.Usage != want.Usage {
+		t.Fatalf("usage %v, reference %v\n%.400q", got.Usage, want.Usage, body)
+	}
 	if got.Bytes != want.Bytes || got.Model != want.Model || got.Stream != want.Stream || got.MaxTokens != want.MaxTokens {
 		t.Fatalf("got %d bytes, model %q, stream %v, limit %d; reference %d, %q, %v, %d\n%.400q",
 			got.Bytes, got.Model, got.Stream, got.MaxTokens, want.Bytes, want.Model, want.Stream, want.MaxTokens, body)

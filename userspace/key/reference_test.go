@@ -45,6 +45,16 @@ func refRead(secret [32]byte, o Options, api API, body []byte) (p Prompt) {
 		p.Model = refString(top["model"])
 	}
 	p.Stream = string(top["stream"]) == "true"
+	switch api {
+	case APIMessages:
+		p.Usage = true
+	case APIResponses:
+	default:
+		var options refObject
+		if json.Unmarshal(top["stream_options"], &options) == nil {
+			p.Usage = string(options["include_usage"]) == "true" && string(options["continuous_usage_stats"]) != "true"
+		}
+	}
 	for _, name := range []string{"max_tokens", "max_output_tokens", "max_completion_tokens"} {
 		if refNull(top[name]) {
 			continue

@@ -36,6 +36,7 @@ type breaker struct {
 	at       time.Duration
 	until    time.Duration
 	byPoll   bool // a good poll after the ejection allows the probe early
+	gone     bool // the latest poll found nobody there: no request need find out
 }
 
 func (b *breaker) refusal(now time.Duration) Refusal {
@@ -44,7 +45,7 @@ func (b *breaker) refusal(now time.Duration) Refusal {
 		return Draining
 	case !b.open:
 		return Admitted
-	case now < b.until:
+	case now < b.until || b.gone:
 		return Ejected
 	case b.probing:
 		return Probing
@@ -76,6 +77,12 @@ func (b *breaker) connectFailed(p *Params, now time.Duration) {
 	}
 }
 
+// unreachable takes a poll that found nobody to connect to.
+func (b *breaker) unreachable(p *Params, now time.Duration) {
+	b.gone = true
+	b.connectFailed(p, now)
+}
+
 func (b *breaker) status(p *Params, code int, now time.Duration) {
 	if code < 500 { // any answer under 500 proves that it serves
 		*b = breaker{draining: b.draining, probe: b.probe}
@@ -92,6 +99,7 @@ func (b *breaker) status(p *Params, code int, now time.Duration) {
 // ejected for being unreachable or overloaded. Other 5xx are not taken back by
 // a poll: an engine can fail every request and still print its metrics.
 func (b *breaker) polled(at time.Duration) {
+	b.gone = false
 	if b.open && b.byPoll && at > b.at && at < b.until {
 		b.until = at
 	}

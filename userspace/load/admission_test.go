@@ -157,3 +157,55 @@ func TestUnknownSlotsAreAbsentAndHarmless(t *testing.T) {
 		}
 	}
 }
+
+// TestTrialIsShown: admitted, but nobody knows yet whether it serves.
+func TestTrialIsShown(t *testing.T) {
+	p := Default()
+	b := books(t, 1)
+	trial := func(at time.Duration, want bool) {
+		t.Helper()
+		if v := b.View(0, at); v.Trial != want {
+			t.Errorf("at %v: %+v", at, v)
+		}
+	}
+	trial(sec, false)
+	for range p.EjectConnects {
+		b.ConnectFailed(0, sec)
+	}
+	trial(sec, false)
+	over := sec + p.Backoff
+	trial(over, true)
+	b.Reserve(0, 1, true, over)
+	trial(over, false) // that is it
+	b.Status(0, 200, over)
+	trial(over, false)
+	wantRefusal(t, b, over, Admitted)
+}
+
+// TestNoRequestProbesABackendThatPollsFindGone: its time out of service ends when a
+// poll finds somebody, whatever the back-off; before, each client that came at its end
+// paid for a look at a port where nobody listens.
+func TestNoRequestProbesABackendThatPollsFindGone(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		found func(b *Books, at time.Duration)
+	}{
+		{"a good poll", func(b *Books, at time.Duration) { b.Observe(0, Sample{}, at) }},
+		{"a poll that failed otherwise", func(b *Books, at time.Duration) { b.PollFailed(0, at) }},
+		{"an answer, to one that was sent all the same", func(b *Books, at time.Duration) { b.Status(0, 200, at) }},
+	} {
+		b := books(t, 1)
+		const long = 1000 * sec
+		for at := sec; at < long; at += sec {
+			b.PollFailed(0, at)
+			b.Unreachable(0, at)
+			wantRefusal(t, b, at, Ejected)
+			wantRefusal(t, b, at+sec-1, Ejected)
+			if b.View(0, at).Trial {
+				t.Fatalf("at %v: on trial", at)
+			}
+		}
+		c.found(b, long)
+		wantRefusal(t, b, long+Default().BackoffMax, Admitted)
+	}
+}

@@ -40,6 +40,7 @@ type account struct {
 type View struct {
 	Refusal  Refusal
 	Until    time.Duration // end of the ejection, when ejected
+	Trial    bool          // admitted so that the next request shows whether it serves again
 	Requests int           // own requests in flight
 	Decoding int           // of them, past their first token
 	Tokens   int64         // own uncached prompt tokens in flight
@@ -134,6 +135,17 @@ func (b *Books) ConnectFailed(slot int, now time.Duration) {
 	}
 }
 
+// Unreachable records a poll that found nobody to connect to: a failed connect, after
+// which no request is the one to find out whether somebody is there again, as long as
+// the polls can. It goes after PollFailed.
+func (b *Books) Unreachable(slot int, now time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.account(slot); a != nil {
+		a.breaker.unreachable(&b.params, now)
+	}
+}
+
 // Status records the status of an answer's head. 5xx in a row eject; anything
 // below 500 shows that the backend serves, so it ends an ejection. 4xx never ejects.
 func (b *Books) Status(slot, code int, now time.Duration) {
@@ -175,7 +187,7 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 	}
 	a.breaker.polled(now)
 	if s.HasQueue {
-		a.window.add(now, b.params.Window, max(s.Waiting, 0))
+		a.window.add(now, b.params.Window, s.depth())
 		a.releaseScheduled(max(s.Waiting, 0), now)
 	}
 	return restart
@@ -189,6 +201,7 @@ func (b *Books) PollFailed(slot int, _ time.Duration) {
 	defer b.mu.Unlock()
 	if a := b.account(slot); a != nil {
 		a.failures++
+		a.breaker.gone = false // unless Unreachable says so
 	}
 }
 
@@ -229,6 +242,7 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 		return
 	}
 	v.Refusal = a.breaker.refusal(now)
+	v.Trial = a.breaker.open && v.Refusal == Admitted
 	v.Requests, v.Decoding, v.Tokens, v.Claimed = a.requests, a.decoding, a.tokens, a.claimed
 	if v.Refusal == Ejected {
 		v.Until = a.breaker.until

@@ -368,3 +368,27 @@ func TestValidateNamesTheField(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueBehindAGateway: a request joins one of its queues, so the mean counts; but
+// any of those that wait may be ours.
+func TestQueueBehindAGateway(t *testing.T) {
+	for _, c := range []struct{ waiting, engines, depth int }{
+		{9, 0, 9}, {9, 1, 9}, {9, 2, 5}, {8, 2, 4}, {1, 100, 1}, {0, 4, 0}, {-3, 2, 0},
+	} {
+		b := New(Default())
+		b.Add(0)
+		b.Observe(0, Sample{Waiting: c.waiting, Engines: c.engines, HasQueue: true}, sec)
+		if v := b.View(0, sec); v.Queue != c.depth {
+			t.Errorf("%d waiting at %d engines: queue %d, want %d", c.waiting, c.engines, v.Queue, c.depth)
+		}
+	}
+	b := New(Default())
+	b.Add(0)
+	for range 4 {
+		b.Reserve(0, 10, false, 0)
+	}
+	b.Observe(0, Sample{Waiting: 3, Engines: 3, HasQueue: true}, sec)
+	if v := b.View(0, sec); v.Tokens != 30 {
+		t.Errorf("%d tokens in flight, want those of the three that may wait", v.Tokens)
+	}
+}

@@ -6,6 +6,7 @@ import "time"
 type Sample struct {
 	Waiting       int     // requests in the engine's queue
 	Running       int     // requests being served
+	Engines       int     // of a gateway: how many model servers the two are summed over; 0 = it is one itself
 	KVUse         float64 // largest share of KV blocks in use over the engines, 0..1
 	CapacityTok   int64   // KV capacity in tokens; 0 = the engine does not say
 	BlockTok      int     // tokens per KV block; 0 = the engine does not say
@@ -16,6 +17,13 @@ type Sample struct {
 	HasKV         bool    // KVUse was present
 	HasStartTime  bool
 	HasPromptToks bool
+}
+
+// depth is how deep the queue is that a new request joins. Behind a gateway that is
+// one of several, and the mean tells how long the wait is.
+func (s *Sample) depth() int {
+	n := max(s.Engines, 1)
+	return (max(s.Waiting, 0) + n - 1) / n
 }
 
 // restarted says whether next comes from another process than prev. Engines

@@ -150,8 +150,9 @@ func discard(body io.Reader) error {
 
 // models asks for the served names, sorted. An empty list is garbage: an
 // engine that serves nothing is one that is not ready.
-func (f *fetcher) models(ctx context.Context, p *Params, request []byte) ([]string, *failure) {
+func (f *fetcher) models(ctx context.Context, p *Params, request []byte) ([]string, []Model, *failure) {
 	var names []string
+	var listed []Model
 	no := f.get(ctx, p, request, func(body io.Reader) error {
 		b, err := io.ReadAll(io.LimitReader(body, modelsBytes+1))
 		if err != nil {
@@ -161,26 +162,26 @@ func (f *fetcher) models(ctx context.Context, p *Params, request []byte) ([]stri
 			return errTooLarge
 		}
 		var list struct {
-			Data []struct {
-				ID string `json:"id"`
-			} `json:"data"`
+			Data []json.RawMessage `json:"data"`
 		}
 		if json.Unmarshal(b, &list) != nil {
 			return nil
 		}
-		for _, m := range list.Data {
-			if m.ID != "" {
+		for _, entry := range list.Data {
+			m := Model{Entry: entry}
+			if json.Unmarshal(entry, &m) == nil && m.ID != "" {
 				names = append(names, m.ID)
+				listed = append(listed, m)
 			}
 		}
 		return nil
 	})
 	if no != nil {
-		return nil, no
+		return nil, nil, no
 	}
 	if len(names) == 0 {
-		return nil, &failure{reason: ReasonGarbage, err: errors.New("no models listed")}
+		return nil, nil, &failure{reason: ReasonGarbage, err: errors.New("no models listed")}
 	}
 	slices.Sort(names)
-	return slices.Compact(names), nil
+	return slices.Compact(names), listed, nil
 }

@@ -58,7 +58,7 @@ func (e *ear) Observe(slot int, s load.Sample, now time.Duration) {
 	e.hear(told{slot: slot, sample: s, at: now})
 }
 
-func (e *ear) ConnectFailed(slot int, now time.Duration) {
+func (e *ear) Unreachable(slot int, now time.Duration) {
 	e.hear(told{slot: slot, dead: true, at: now})
 }
 

@@ -2,6 +2,7 @@ package poll
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -16,7 +17,7 @@ type Target struct {
 	Slot     int
 	Name     string
 	URL      string        // base, with or without a path; no query
-	Engine   string        // VLLM, SGLang, or "" to find out
+	Engine   string        // VLLM, SGLang, Tautline for another agent, or "" to find out
 	Models   []string      // served models; empty = learn them
 	Interval time.Duration // 0 = Params.Interval
 }
@@ -29,9 +30,9 @@ type Sink interface {
 	Observe(slot int, s load.Sample, now time.Duration)
 	// PollFailed takes a poll that brought nothing.
 	PollFailed(slot int, now time.Duration)
-	// ConnectFailed takes the second and every further poll in a row that found
+	// Unreachable takes the second and every further poll in a row that found
 	// nobody to connect to; PollFailed came before it.
-	ConnectFailed(slot int, now time.Duration)
+	Unreachable(slot int, now time.Duration)
 	// SetModels takes the served models when they changed, sorted, never empty.
 	SetModels(slot int, models []string)
 }
@@ -97,8 +98,8 @@ func (p *Poller) Add(t Target) error {
 		return fmt.Errorf("poll %s: %w", t.Name, err)
 	case base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
 		return fmt.Errorf("poll %s: url %q: want http://host or https://host", t.Name, t.URL)
-	case t.Engine != "" && t.Engine != VLLM && t.Engine != SGLang:
-		return fmt.Errorf("poll %s: engine %q: want %q, %q or none", t.Name, t.Engine, VLLM, SGLang)
+	case t.Engine != "" && t.Engine != VLLM && t.Engine != SGLang && t.Engine != Tautline:
+		return fmt.Errorf("poll %s: engine %q: want %q, %q, %q or none", t.Name, t.Engine, VLLM, SGLang, Tautline)
 	case t.Interval < 0:
 		return fmt.Errorf("poll %s: interval %v: want 0 or more", t.Name, t.Interval)
 	}
@@ -116,6 +117,7 @@ func (p *Poller) Add(t Target) error {
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 		fetch: newFetcher(base, p.params.TLS, &p.buffers),
 		requests: [sourceCount][]byte{
+			sourceLoad:    get(base, LoadPath, "application/json"),
 			sourceMetrics: get(base, "/metrics", "text/plain;version=0.0.4"),
 			sourceHealth:  get(base, "/health", "*/*"),
 			sourceModels:  get(base, "/v1/models", "application/json"),
@@ -156,7 +158,7 @@ type Status struct {
 	Slot     int
 	Name     string
 	Engine   string // configured or found out; "" = not known
-	Source   string // what the last poll that worked read: "metrics", "health" or "models"; "" = none has worked yet
+	Source   string // what the last poll that worked read: "load", "metrics", "health" or "models"; "" = none has worked yet
 	Polls    uint64
 	Failures uint64              // polls that brought nothing
 	Errors   [reasonCount]uint64 // requests by reason; a poll may send several
@@ -164,6 +166,13 @@ type Status struct {
 	Last     string              // text of the last error; stays after recovery
 	LastAt   time.Time           // when that was; zero without one
 	Models   []string            // learned; do not change
+	Listed   []Model             // as the backend listed them last; do not change
+}
+
+// Model is a model as a backend lists it.
+type Model struct {
+	ID    string          `json:"id"`
+	Entry json.RawMessage `json:"-"` // whole
 }
 
 // Status appends the state of every target to dst, in no order.

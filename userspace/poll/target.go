@@ -15,13 +15,31 @@ import (
 type source uint8
 
 const (
-	sourceMetrics source = iota
-	sourceHealth         // well or not, without figures
-	sourceModels         // for servers without a health page
+	sourceLoad    source = iota // of another agent
+	sourceMetrics               // of an engine
+	sourceHealth                // well or not, without figures
+	sourceModels                // for servers without a health page
 	sourceCount
 )
 
-var sourceNames = [sourceCount]string{"metrics", "health", "models"}
+var sourceNames = [sourceCount]string{"load", "metrics", "health", "models"}
+
+// first is the best way to ask this target. Whether it is an agent is found out here:
+// one that was asked for metrics would show those of any engine.
+func (t *target) first() source {
+	if t.Engine == VLLM || t.Engine == SGLang {
+		return sourceMetrics
+	}
+	return sourceLoad
+}
+
+// next is the way to ask it when this one brings nothing.
+func (t *target) next() source {
+	if t.source == sourceLoad && t.Engine == Tautline {
+		return sourceHealth
+	}
+	return t.source + 1
+}
 
 // target polls one backend. All but status is its goroutine's own.
 type target struct {
@@ -59,7 +77,10 @@ func (t *target) run(ctx context.Context) {
 	defer t.fetch.close()
 	defer t.cancel()
 	t.mu.Lock()
-	t.status.Slot, t.status.Name, t.status.Engine = t.Slot, t.Name, t.Engine
+	t.status.Slot, t.status.Name = t.Slot, t.Name
+	if t.Engine != Tautline { // to be found out, whatever is configured
+		t.status.Engine = t.Engine
+	}
 	t.mu.Unlock()
 	t.failing = true
 	timer := time.NewTimer(0)
@@ -109,7 +130,7 @@ func (t *target) interval(p *Params) time.Duration {
 func (t *target) poll(ctx context.Context, p *Params) {
 	stale := time.Since(t.checked) >= p.Refresh || t.failing
 	if stale {
-		t.source = sourceMetrics
+		t.source = t.first()
 		t.checked = time.Now()
 	}
 	now := t.poller.clock()
@@ -123,7 +144,7 @@ func (t *target) poll(ctx context.Context, p *Params) {
 		// One broken connection may be chance; two in a row mean that nobody
 		// answers at the port that requests go to, too.
 		if no.reason == ReasonConnect && inARow > 1 {
-			t.poller.sink.ConnectFailed(t.Slot, now)
+			t.poller.sink.Unreachable(t.Slot, now)
 		}
 		t.failing = true
 		return
@@ -132,7 +153,7 @@ func (t *target) poll(ctx context.Context, p *Params) {
 		t.learned = false
 	}
 	t.failing, t.last = false, s
-	if !t.learned && len(t.Models) == 0 {
+	if !t.learned && len(t.Models) == 0 && t.source != sourceLoad {
 		t.learn(ctx, p)
 	}
 	if ctx.Err() != nil {
@@ -151,12 +172,18 @@ func restarted(old, new *load.Sample) bool {
 // has nothing to say there. A backend that does not answer at all is asked
 // once only.
 func (t *target) ask(ctx context.Context, p *Params) (load.Sample, *failure) {
-	for ; ; t.source++ {
+	for ; ; t.source = t.next() {
 		s, no := t.from(ctx, p, t.source)
-		if no == nil || !no.elsewhere() || t.source == sourceModels {
+		guess := t.source == sourceLoad && t.Engine == "" // that it is an agent
+		switch {
+		case no == nil || t.source == sourceModels:
 			return s, no
+		case guess && no.reason != ReasonTimeout: // whatever an engine does about a path that it does not know
+		case !no.elsewhere():
+			return s, no
+		default:
+			t.note(no)
 		}
-		t.note(no)
 	}
 }
 
@@ -174,10 +201,16 @@ func (f *failure) elsewhere() bool {
 func (t *target) from(ctx context.Context, p *Params, from source) (load.Sample, *failure) {
 	r := t.requests[from]
 	switch from {
+	case sourceLoad:
+		s, names, no := t.fetch.agent(ctx, p, r)
+		if no == nil && len(t.Models) == 0 && len(names) > 0 && ctx.Err() == nil {
+			t.tell(names)
+		}
+		return s, no
 	case sourceHealth:
 		return load.Sample{}, t.fetch.get(ctx, p, r, discard)
 	case sourceModels:
-		_, no := t.fetch.models(ctx, p, r)
+		_, _, no := t.fetch.models(ctx, p, r)
 		return load.Sample{}, no
 	}
 	t.parser.reset(t.Engine, t.Models)
@@ -195,14 +228,24 @@ func (t *target) from(ctx context.Context, p *Params, from source) (load.Sample,
 // failure leaves what was known; it is tried again with the next poll, or with
 // the next refresh when the backend says that it has no list for us.
 func (t *target) learn(ctx context.Context, p *Params) {
-	names, no := t.fetch.models(ctx, p, t.requests[sourceModels])
+	names, listed, no := t.fetch.models(ctx, p, t.requests[sourceModels])
 	if no != nil {
 		t.note(no)
 		t.learned = no.elsewhere() && no.reason != ReasonGarbage
 		return
 	}
 	t.learned = true
-	if ctx.Err() != nil || slices.Equal(names, t.known) {
+	t.mu.Lock()
+	t.status.Listed = listed
+	t.mu.Unlock()
+	if ctx.Err() == nil {
+		t.tell(names)
+	}
+}
+
+// tell tells the sink the served models if they are others than before.
+func (t *target) tell(names []string) {
+	if slices.Equal(names, t.known) {
 		return
 	}
 	t.known = names
@@ -235,8 +278,11 @@ func (t *target) count(no *failure) (inARow int) {
 	}
 	t.status.Failing = 0
 	t.status.Source = sourceNames[t.source]
-	if t.source == sourceMetrics {
+	switch t.source {
+	case sourceMetrics:
 		t.status.Engine = t.parser.engine
+	case sourceLoad:
+		t.status.Engine = Tautline
 	}
 	return 0
 }

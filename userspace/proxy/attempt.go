@@ -35,6 +35,7 @@ type attempt struct {
 
 	keep    bool         // the body: another backend can be asked if this one refuses
 	conn    net.Conn     // what Splicer.Begin is to see
+	sought  bool         // a connection has been looked for
 	counted *backendConn // nil: there was no connection
 	reused  bool
 	before  int64 // bytes written to the connection before this request
@@ -178,10 +179,25 @@ func (a *attempt) request(header http.Header) *http.Request {
 		out.Body = body.reader()
 	}
 	return out.WithContext(httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{
+		GetConn:        a.getConn,
 		GotConn:        a.gotConn,
 		WroteRequest:   a.wroteRequest,
 		Got1xxResponse: a.informational,
 	}))
+}
+
+// getConn begins a turn of the transport. Another one means that a kept connection
+// broke under a request that may be sent twice: what was noted of that connection
+// says nothing about what comes now, which may be that nobody can be connected to.
+func (a *attempt) getConn(string) {
+	if a.sought {
+		a.x.retried(RetryStale)
+	}
+	a.sought = true
+	a.counted, a.conn, a.reused = nil, nil, false
+	if a.timer != nil && !a.timer.Reset(maxWait) { // connecting has its own time
+		a.cancel(errHeadTimeout) // it had run out, and its function may still be on its way
+	}
 }
 
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {

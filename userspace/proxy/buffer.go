@@ -90,6 +90,12 @@ func (s *buffers) fill(src io.Reader, declared, most, memory int64) (*buffer, er
 	if err != nil {
 		return nil, err
 	}
+	whole := false
+	defer func() { // a panic of src, too, must not cost memory for good
+		if !whole && b != nil {
+			b.release()
+		}
+	}()
 	for {
 		if b.n == len(b.data) {
 			if b, err = s.grow(b, memory); err != nil {
@@ -99,14 +105,13 @@ func (s *buffers) fill(src io.Reader, declared, most, memory int64) (*buffer, er
 		n, err := src.Read(b.data[b.n:])
 		b.n += n
 		if int64(b.n) > most {
-			b.release()
 			return nil, errTooLarge
 		}
 		switch {
 		case errors.Is(err, io.EOF):
+			whole = true
 			return b, nil
 		case err != nil:
-			b.release()
 			return nil, err
 		}
 	}

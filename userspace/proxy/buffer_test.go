@@ -52,6 +52,22 @@ func TestFill(t *testing.T) {
 }
 
 // TestAnnouncedLengthClaimsLittle: a Content-Length alone must not cost memory.
+// panicking is a body that net/http finds read by two.
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("invalid concurrent Body.Read call") }
+
+func TestFillGivesBackOnAPanic(t *testing.T) {
+	var s buffers
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = s.fill(panicking{}, -1, 1<<20, 4<<20)
+	}()
+	if n := s.used.Load(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+}
+
 func TestAnnouncedLengthClaimsLittle(t *testing.T) {
 	var s buffers
 	held := int64(0)

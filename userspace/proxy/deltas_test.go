@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -86,7 +87,7 @@ func TestSplicerOfARewrittenStream(t *testing.T) {
 			if got := strings.Join(s.log, ","); got != tc.want {
 				t.Errorf("calls %s, want %s", got, tc.want)
 			}
-			if want := (ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true, Rewritten: true, Deltas: tc.deltas}); s.info != want {
+			if want := (ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true, Rewritten: true, Deltas: tc.deltas}); !reflect.DeepEqual(s.info, want) {
 				t.Errorf("info %+v, want %+v", s.info, want)
 			}
 		})

@@ -68,6 +68,10 @@ const (
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.active.Add(1)
 	defer p.active.Add(-1)
+	if page := p.page(r); page != nil && p.params.Load().allows(r.URL.EscapedPath()) {
+		page.ServeHTTP(w, r)
+		return
+	}
 	x := exchange{
 		p: p, w: w, r: r,
 		rc:     http.NewResponseController(w),
@@ -90,6 +94,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // finish settles what is left, on every way out.
 func (x *exchange) finish() {
 	now := x.p.clock()
+	if x.stream != nil {
+		x.stream.src.end()
+	}
 	if !x.served {
 		x.sum.Abort = AbortHandler
 	}
@@ -135,12 +142,21 @@ func (x *exchange) serve() verdict {
 		return x.failed(why)
 	}
 	defer a.close()
+	if x.unread() {
+		// The backend answers before it has the whole body. The server would read what
+		// is left after the handler, and by whatever it finds take the client's bytes
+		// for another request.
+		x.w.Header().Set("Connection", "close")
+	}
 	return x.relay(a)
 }
 
 // admit checks what can be refused before the body is read.
 func (x *exchange) admit() Refusal {
 	switch {
+	case x.r.ProtoMajor != 1: // what a client begins HTTP/2 with; the rest would be read as requests
+		x.w.Header().Set("Connection", "close")
+		return RefusalUpgrade
 	case x.r.Method == http.MethodConnect:
 		return RefusalUpgrade
 	case namedIn(x.r.Header["Connection"], "Upgrade") && namedIn(x.r.Header["Upgrade"], "websocket"):
@@ -231,6 +247,9 @@ func (x *exchange) decode(b *buffer) (Refusal, error) {
 func (x *exchange) readPrompt(body []byte) {
 	if body == nil && x.api == key.APIUnknown {
 		*x.prompt = key.Prompt{Keys: x.prompt.Keys[:0], Reason: key.ReasonPath}
+		if model, ok := strings.CutPrefix(x.r.URL.Path, "/v1/models/"); ok && x.length == 0 {
+			x.prompt.Model = model // its description is to be had where it is served
+		}
 		return
 	}
 	x.p.hasher.Load().Read(x.api, body, x.prompt)
@@ -308,74 +327,6 @@ func (x *exchange) pinning() Refusal {
 	return RefusalNone
 }
 
-// timedBody reads a client's body with a limit on its patience: on the wait for
-// the next bytes, and on the time for all of them.
-type timedBody struct {
-	x     *exchange
-	src   io.Reader
-	begun time.Time
-	n     int64
-	until atomic.Int64 // deadline of the current read in Unix nanoseconds; 0 = none
-}
-
-func (b *timedBody) Read(p []byte) (int, error) {
-	wait := b.x.params.Timeouts.Body
-	now := time.Now()
-	next, all := now.Add(wait), b.begun.Add(wait+time.Duration(b.n/bodyRate)*time.Second)
-	if all.Before(next) {
-		next = all
-	}
-	b.until.Store(next.UnixNano())
-	_ = b.x.rc.SetReadDeadline(next) // not supported only outside a server
-	n, err := b.src.Read(p)
-	b.n += int64(n)
-	return n, err
-}
-
-// done takes the limit away again: what the server reads next is the client's
-// going away.
-func (b *timedBody) done() {
-	b.until.Store(0)
-	_ = b.x.rc.SetReadDeadline(time.Time{})
-}
-
-// late tells whether the patience has run out. A read that fails for that reason
-// cancels the request's context, as if the client had gone.
-func (b *timedBody) late() bool {
-	until := b.until.Load()
-	return until > 0 && time.Now().UnixNano() >= until
-}
-
-// streamedBody passes a client's body on as it comes. It remembers whether a
-// transport has begun to read it, and why reading failed.
-type streamedBody struct {
-	src     *timedBody
-	left    int64
-	touched atomic.Bool
-	failed  atomic.Pointer[error]
-}
-
-func (b *streamedBody) Read(p []byte) (int, error) {
-	b.touched.Store(true)
-	if b.left < int64(len(p)) {
-		p = p[:b.left+1] // one more, to see that there is one
-	}
-	n, err := b.src.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		err = errTooLarge
-	}
-	switch {
-	case errors.Is(err, io.EOF):
-		b.src.done()
-	case err != nil:
-		b.failed.Store(&err)
-	}
-	return n, err
-}
-
-// Close does nothing: the server closes the body.
-func (b *streamedBody) Close() error { return nil }
-
 // failed answers a request that got no answer.
 func (x *exchange) failed(why failure) verdict {
 	if why.abort != AbortNone {
@@ -407,10 +358,18 @@ const (
 	lingerShort = 100 * time.Millisecond
 )
 
+// unread tells whether the client's body was not read to its end.
+func (x *exchange) unread() bool {
+	if x.whole || x.r.Body == nil || x.r.Body == http.NoBody || x.r.ContentLength == 0 {
+		return false
+	}
+	return x.stream == nil || !x.stream.ended.Load()
+}
+
 // refuse answers with an error of the agent's own.
 func (x *exchange) refuse(why Refusal, detail string) verdict {
 	x.sum.Refusal, x.sum.Code = why, why.Status()
-	unread := !x.whole && x.r.Body != nil && x.r.Body != http.NoBody && x.r.ContentLength != 0
+	unread := x.unread()
 	if unread {
 		_ = x.rc.EnableFullDuplex() // or the server would read some of it before it answers
 		x.w.Header().Set("Connection", "close")

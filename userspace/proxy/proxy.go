@@ -31,6 +31,9 @@ type Options struct {
 	Pinner   Pinner       // nil = NoPin
 	Recorder Recorder     // nil = NoRecorder
 	Log      *slog.Logger // nil = silent
+	// Page returns what answers a request here instead of a backend, as far as
+	// AllowedPaths has its path; nil = a backend does. Such a request is not counted.
+	Page func(r *http.Request) http.Handler
 	// Clock is the monotonic time that the Router is given; nil = time since New.
 	Clock func() decide.Instant
 }
@@ -45,6 +48,7 @@ type Proxy struct {
 	log      *slog.Logger
 	clock    func() decide.Instant
 
+	page      func(r *http.Request) http.Handler
 	pseudonym string // of this process, in Via fields
 
 	params   atomic.Pointer[Params]
@@ -92,7 +96,11 @@ func New(o Options) (*Proxy, error) {
 		log:      o.Log,
 		clock:    o.Clock,
 
+		page:      o.Page,
 		pseudonym: pseudonym(o.Params.Site),
+	}
+	if p.page == nil {
+		p.page = func(*http.Request) http.Handler { return nil }
 	}
 	if p.splicer == nil {
 		p.splicer = NoSplice{}

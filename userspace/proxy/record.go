@@ -47,15 +47,15 @@ func (NoRecorder) Retried(Retry) {}
 func (NoRecorder) Finished(Summary) {}
 
 // Retry says why a request was sent again, to a second backend or, RetryStale, on a
-// second connection. Nothing had been written to the first one or, RetryRefused, it
-// had said that it would not take the request.
+// second connection. Nothing had been written to the first one, or nothing that may not
+// be sent twice, or, RetryRefused, it had said that it would not take the request.
 type Retry uint8
 
 // The reasons for a retry.
 const (
 	RetryNone    Retry = iota
 	RetryConnect       // no connection to the backend
-	RetryStale         // a kept connection had been closed by the backend, nothing was written
+	RetryStale         // a kept connection had been closed by the backend: nothing was written, or a GET or its like
 	RetryRemoved       // the backend was removed between the choice and the send
 	RetryRefused       // it answered 503 or 508: the engine's queue is full, or a gateway would send it back
 	retryCount

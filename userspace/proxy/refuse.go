@@ -17,7 +17,7 @@ const (
 	RefusalNone           Refusal = iota
 	RefusalPath                   // 404: not among allowed_paths
 	RefusalLoop                   // 508: it has been here before
-	RefusalUpgrade                // 501: WebSocket or CONNECT
+	RefusalUpgrade                // 501: WebSocket, CONNECT or HTTP/2 out of the blue
 	RefusalTooLarge               // 413: over max_body_bytes
 	RefusalBadBody                // 400: the request's framing is broken
 	RefusalSlowBody               // 408: the body came too slowly

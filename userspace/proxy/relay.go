@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
@@ -31,8 +32,11 @@ func (x *exchange) relay(a *attempt) verdict {
 	}
 	c := x.newCopying(a, rw)
 	defer c.release()
-	// A head that came alone is passed on alone: a client may be waiting for it.
-	if c.flush && !c.more() && x.rc.Flush() != nil {
+	switch {
+	case !c.flush:
+	case c.more():
+		c.early = false
+	case x.rc.Flush() != nil: // a head that came alone: a client may be waiting for it
 		return x.clientGone()
 	}
 	return c.run()
@@ -100,8 +104,9 @@ type copying struct {
 	between func() bool // whether rw stands between two events; nil: not asked
 	out     []byte      // what rw made; reused
 	flush   bool        // flush after every write
+	early   bool        // the kernel may take the first token too: it can tell, and the head was flushed alone
 	first   firstToken
-	token   bool         // the first token has been relayed
+	token   atomic.Bool  // the first token has been relayed, or has passed in the kernel
 	window  *usageWindow // nil: no usage to look for
 	spliced SplicedResponse
 	ended   bool  // spliced knows that the body was read to its end
@@ -140,7 +145,7 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 	if er, ok := rw.(EventRewriter); ok && events {
 		c.between = er.AtBoundary
 	}
-	c.spliced = x.p.splicer.Begin(clientConn(x.r), a.conn, ResponseInfo{
+	info := ResponseInfo{
 		Backend:        a.backend.number,
 		ClientHTTP11:   x.r.ProtoAtLeast(1, 1),
 		ClientTLS:      x.r.TLS != nil,
@@ -148,7 +153,12 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
 		Rewritten:      rw != nil,
 		Deltas:         c.between != nil,
-	})
+		Usage:          c.window != nil && x.prompt.Usage,
+	}
+	if c.early = c.first.sign == signData && rw == nil; c.early {
+		info.FirstToken = c.firstToken
+	}
+	c.spliced = x.p.splicer.Begin(clientConn(x.r), a.conn, info)
 	if by, ok := c.spliced.(Redirecting); ok {
 		a.moving.Store(&movement{by: by})
 	}
@@ -196,7 +206,7 @@ func (c *copying) run() verdict {
 			c.buf = c.x.p.reads.Get().(*[]byte)
 			buf = *c.buf
 		}
-		if c.token && c.flush {
+		if c.early && c.read == 0 || c.flush && c.token.Load() {
 			c.offer()
 		}
 		if c.idle > 0 {
@@ -219,7 +229,8 @@ func (c *copying) run() verdict {
 	}
 }
 
-// offer tells the Splicer what has been delivered, where the kernel may take over.
+// offer tells the Splicer what has been delivered, where the kernel may take over:
+// behind the head, if the kernel can tell the first token, and behind that.
 func (c *copying) offer() {
 	if c.rw == nil || c.between != nil && c.between() {
 		c.spliced.Flushed(c.read)
@@ -228,9 +239,8 @@ func (c *copying) offer() {
 
 // pass writes what was read. It returns false when the client is gone.
 func (c *copying) pass(p []byte) bool {
-	x := c.x
 	c.read += int64(len(p))
-	seen := !c.token && c.first.see(p)
+	seen := !c.token.Load() && c.first.see(p)
 	if c.window != nil {
 		c.window.see(p)
 	}
@@ -240,12 +250,21 @@ func (c *copying) pass(p []byte) bool {
 	}
 	ok := c.write(p)
 	if seen {
-		c.token = true
-		now := x.p.clock()
-		x.ticket.FirstToken(now)
-		x.p.recorder.FirstToken(c.a.backend.name, now-x.began)
+		c.firstToken(0)
 	}
 	return ok
+}
+
+// firstToken is told of the first token, once, by whomever: it has come, that long ago.
+func (c *copying) firstToken(ago time.Duration) {
+	c.token.Store(true)
+	now := c.x.p.clock()
+	at := now - ago
+	if at < c.x.began {
+		at = now // in a time namespace the kernel's clock is not the agent's
+	}
+	c.x.ticket.FirstToken(now)
+	c.x.p.recorder.FirstToken(c.a.backend.name, at-c.x.began)
 }
 
 // write writes, and flushes where the answer streams.

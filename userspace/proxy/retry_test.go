@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -176,18 +177,31 @@ func TestStaleConnectionIsTriedAgain(t *testing.T) {
 	g.idle()
 }
 
-// dyingDialer lets a backend die: its kept connections are stale, and nobody
-// listens for a new one.
-type dyingDialer struct {
-	staleDialer
-	dead atomic.Value // its address
+// deadDialer finds nobody at one address.
+type deadDialer struct {
+	NoSplice
+	dead atomic.Value // the address
 }
 
-func (d *dyingDialer) DialBackend(ctx context.Context, network, addr string, n uint32) (net.Conn, error) {
+func (d *deadDialer) DialBackend(ctx context.Context, network, addr string, n uint32) (net.Conn, error) {
 	if d.dead.Load() == addr {
 		return nil, &net.OpError{Op: "dial", Err: io.ErrClosedPipe}
 	}
-	return d.staleDialer.DialBackend(ctx, network, addr, n)
+	return d.NoSplice.DialBackend(ctx, network, addr, n)
+}
+
+// dyingDialer lets a backend die: its kept connections are stale, and nobody
+// listens for a new one.
+type dyingDialer struct {
+	deadDialer
+}
+
+func (d *dyingDialer) DialBackend(ctx context.Context, network, addr string, n uint32) (net.Conn, error) {
+	c, err := d.deadDialer.DialBackend(ctx, network, addr, n)
+	if err != nil {
+		return nil, err
+	}
+	return &staleConn{Conn: c}, nil
 }
 
 // TestStaleConnectionsOfTwoBackends: a backend died with a connection in our pool,
@@ -212,6 +226,55 @@ func TestStaleConnectionsOfTwoBackends(t *testing.T) {
 	}
 	if got[0].Load() != warm[0] {
 		t.Error("a request reached the dead backend")
+	}
+	g.idle()
+}
+
+// TestDeathUnderAGet: a backend dies with a GET on its kept connection. The GET may be
+// sent twice, and the second time nobody is there to connect to: another backend
+// is asked, as if there had been no kept connection, and the dead one is ejected.
+func TestDeathUnderAGet(t *testing.T) {
+	d := &deadDialer{}
+	g := newRig(t, func(o *Options) { o.Splicer, o.Params.Timeouts.ResponseHead = d, time.Minute })
+	host := make(chan string, 1)
+	slot := g.addRaw("dying", func(c net.Conn) {
+		br := bufio.NewReader(c)
+		if _, err := http.ReadRequest(br); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			if _, err := http.ReadRequest(br); err == nil {
+				d.dead.Store(<-host)
+			}
+		}
+	})
+	host <- g.proxy.backend(slot).base.Host
+	get := func() *http.Response {
+		req, err := http.NewRequest(http.MethodGet, "http://"+g.addr+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _ := g.do(req)
+		return resp
+	}
+	if resp := get(); resp.StatusCode != 200 {
+		t.Fatal(resp.Status)
+	}
+	g.add("alive", echo)
+	for n := 2; ; n++ {
+		if resp := get(); resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+		if s := g.last(n); s.Retry != RetryNone {
+			if s.Backend != "alive" || s.Retry != RetryConnect {
+				t.Errorf("recorded %+v", s)
+			}
+			break
+		}
+	}
+	if want := []Retry{RetryStale, RetryConnect}; !slices.Equal(g.ledger.retries, want) {
+		t.Errorf("retries %v, want %v", g.ledger.retries, want)
+	}
+	if s := g.fleet.Snapshot(g.proxy.clock(), nil); s[slot].Admitted {
+		t.Error("the dead backend is still admitted")
 	}
 	g.idle()
 }

@@ -14,7 +14,7 @@ type failure struct {
 	abort   Abort
 	detail  string
 	err     error
-	retry   Retry // not RetryNone: nothing reached the backend
+	retry   Retry // not RetryNone: the request may be sent again
 }
 
 // send chooses a backend and sends the request; once more if nothing reached the
@@ -160,7 +160,9 @@ func (x *exchange) try(header http.Header, again bool) (*attempt, failure) {
 
 // again allows a retry unless the body is gone.
 func (x *exchange) again(why Retry) Retry {
-	if x.stream != nil && x.stream.touched.Load() {
+	switch {
+	case x.stream != nil && x.stream.touched.Load(),
+		x.stream == nil && x.length != 0 && x.body.Load() == nil:
 		return RetryNone
 	}
 	return why

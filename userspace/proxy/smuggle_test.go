@@ -46,6 +46,7 @@ func TestSmuggling(t *testing.T) {
 		{"no Host", "GET /a HTTP/1.1\r\n\r\n", "400", nil},
 		{"two Hosts", "GET /a HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", "400", nil},
 		{"unknown version", "GET /a HTTP/9.9\r\nHost: x\r\n\r\n", "505", nil},
+		{"HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + hidden, "501", nil},
 		{"header line without a colon", "GET /a HTTP/1.1\r\nHost: x\r\nbroken\r\n\r\n", "400", nil},
 		{"NUL in a value", "GET /a HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", "400", nil},
 		{"folded header", "GET /a HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", "200", []string{"/a"}},

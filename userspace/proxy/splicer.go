@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 
 	"github.com/tautline/tautline/userspace/connect"
 )
@@ -40,6 +41,13 @@ type ResponseInfo struct {
 	// Deltas: of a body that is Rewritten no byte of an event whose name ends in
 	// ".delta" is changed, and Flushed is only called between two events.
 	Deltas bool
+	// Usage asks for the event near the end that tells the usage.
+	Usage bool
+	// FirstToken is given where the first token of the body is its first event, pings
+	// aside. The Splicer may deliver it unseen, and tells how long ago it did: once at
+	// most, from any goroutine, before later bytes of the body are read, and not
+	// after End or Abort has returned.
+	FirstToken func(ago time.Duration)
 }
 
 // SplicedResponse follows one response. Its methods are called by one goroutine,
@@ -47,8 +55,9 @@ type ResponseInfo struct {
 type SplicedResponse interface {
 	// Flushed says that the head and this many bytes of the backend's body (chunk
 	// framing removed), as they came or rewritten, have been written and flushed to
-	// the client; nothing of them is held back. It is called from the
-	// first token on, before each read that may block, and may arm the kernel.
+	// the client; nothing of them is held back. It is called from the first token
+	// on, and where there is a FirstToken with 0 too, before each read that may
+	// block, and may arm the kernel.
 	Flushed(body int64)
 	// End says that the body was read to its end. On ErrDamaged the caller
 	// resets the client's connection and writes nothing more. The backend's is the

@@ -5,9 +5,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // calls is a Splicer that writes down how it is used.
@@ -84,13 +88,111 @@ func TestSplicerIsCalledInOrder(t *testing.T) {
 			if _, ok := s.back.(*net.TCPConn); !ok {
 				t.Errorf("backend connection is a %T", s.back)
 			}
-			if want := (ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true}); s.info != want {
+			if want := (ResponseInfo{ClientHTTP11: true, BackendChunked: true, ClientChunked: true}); !reflect.DeepEqual(s.info, want) {
 				t.Errorf("info %+v", s.info)
 			}
 			if tc.end != nil {
 				if got := g.last(1).Abort; got != AbortSplice {
 					t.Errorf("abort %s", got)
 				}
+			}
+		})
+	}
+}
+
+// taking is a Splicer that takes the first token of every stream that it may, before
+// anything of the body comes to the agent.
+type taking struct{ *calls }
+
+func (s taking) Begin(client, back net.Conn, info ResponseInfo) SplicedResponse {
+	_ = s.calls.Begin(client, back, info)
+	return taken{(*called)(s.calls), info.FirstToken}
+}
+
+type taken struct {
+	*called
+	told func(time.Duration)
+}
+
+func (r taken) Flushed(n int64) {
+	r.called.Flushed(n)
+	if n == 0 {
+		r.told(time.Hour)
+	}
+}
+
+// TestFirstTokenInTheKernel: a head that came alone is offered where the kernel can
+// tell the first token; what it tells of counts once, while the stream goes on.
+func TestFirstTokenInTheKernel(t *testing.T) {
+	const done = "data: [DONE]\n\n"
+	for name, tc := range map[string]struct {
+		path, first string
+		alone       bool // the head
+		takes       bool
+		want        string
+	}{
+		"taken":                   {"/v1/chat/completions", done, true, true, "begin,flushed 0,flushed 14,end"},
+		"not taken":               {"/v1/chat/completions", done, true, false, "begin,flushed 0,flushed 14,end"},
+		"comment first":           {"/v1/completions", ": ping\n\n", true, false, "begin,flushed 0,flushed 22,end"},
+		"together with the head":  {"/v1/messages", done, false, false, "begin,flushed 14,end"},
+		"a stream of the agent's": {"/v1/responses", "event: response.x.delta\n\n", true, false, "begin,flushed 25,end"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &calls{}
+			g := newRig(t, func(o *Options) {
+				o.Splicer = s
+				if tc.takes {
+					o.Splicer = taking{s}
+				}
+			})
+			goOn := make(chan bool)
+			slot := g.addRaw("a", func(c net.Conn) {
+				if _, _, err := readHead(c); err != nil {
+					return
+				}
+				head := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+				if tc.alone {
+					_, _ = io.WriteString(c, head)
+					<-goOn
+					head = ""
+				}
+				_, _ = fmt.Fprintf(c, "%s%x\r\n%s\r\n", head, len(tc.first), tc.first)
+				<-goOn
+				if strings.HasPrefix(tc.first, ":") {
+					_, _ = fmt.Fprintf(c, "%x\r\n%s\r\n", len(done), done)
+					<-goOn
+				}
+				_, _ = io.WriteString(c, "0\r\n\r\n")
+			})
+			resp, err := g.client.Post("http://"+g.addr+tc.path, "application/json", strings.NewReader(chat("x")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.alone {
+				if tc.takes {
+					testutil.Eventually(t, "the reservation is released", func() bool {
+						return g.fleet.Snapshot(g.proxy.clock(), nil)[slot].Uncached == 0
+					})
+				}
+				goOn <- true
+			}
+			_, _ = io.ReadFull(resp.Body, make([]byte, len(tc.first)))
+			goOn <- true
+			if strings.HasPrefix(tc.first, ":") {
+				_, _ = io.ReadFull(resp.Body, make([]byte, len(done)))
+				goOn <- true
+			}
+			if _, err := io.ReadAll(resp.Body); err != nil {
+				t.Error(err)
+			}
+			_ = resp.Body.Close()
+			g.last(1)
+			g.idle()
+			if got := strings.Join(s.log, ","); got != tc.want {
+				t.Errorf("calls %s, want %s", got, tc.want)
+			}
+			if n := len(g.ledger.tokens); n != 1 {
+				t.Errorf("%d first tokens were recorded, want 1", n)
 			}
 		})
 	}

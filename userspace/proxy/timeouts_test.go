@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tautline/tautline/userspace/key"
 )
 
 // TestIdleTimeout: an answer that stands still is given up, pings keep it alive (E5).
@@ -114,6 +117,38 @@ func TestIdleTimeoutOfASplicedStream(t *testing.T) {
 		}
 		g.idle()
 	})
+}
+
+// deadlines is a ResponseWriter that counts them.
+type deadlines struct {
+	http.ResponseWriter
+	set int
+}
+
+func (d *deadlines) SetReadDeadline(time.Time) error { d.set++; return nil }
+
+// TestBodyIsNotReadAfterItsRequest: a backend that answers before it has the whole
+// body may leave the transport reading when the handler returns. By then the
+// connection, and its deadline, is the next request's.
+func TestBodyIsNotReadAfterItsRequest(t *testing.T) {
+	p, err := New(Options{Params: Default(), Router: newRig(t).fleet, Hasher: key.NewHasher([32]byte{}, key.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &deadlines{}
+	x := &exchange{p: p, rc: http.NewResponseController(d), params: p.params.Load(), prompt: new(key.Prompt), served: true}
+	x.stream = &streamedBody{src: &timedBody{x: x, src: strings.NewReader("body"), begun: time.Now()}, left: 100}
+	if n, err := x.stream.Read(make([]byte, 2)); n != 2 || err != nil || d.set != 1 {
+		t.Fatalf("%d, %v, %d deadlines", n, err, d.set)
+	}
+	x.finish()
+	if n, err := x.stream.Read(make([]byte, 2)); n != 0 || err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %d, %v", n, err)
+	}
+	x.stream.src.done()
+	if d.set != 1 {
+		t.Errorf("%d deadlines after the end", d.set-1)
+	}
 }
 
 // TestSlowBodyLeavesNoDeadline: the limit on a body must not end a long answer,

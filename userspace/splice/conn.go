@@ -164,7 +164,9 @@ func (b *backendConn) Read(p []byte) (int, error) {
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
 		b.over = true
 	}
+	var ended *Response // of which a splice is over
 	if n > 0 && b.armed != nil {
+		ended = b.armed
 		// Bytes came: the last arm has been taken and its splice is over, or it
 		// never will be. Now is the time for the numbers: when the body has been
 		// read to its end the transport may give the connection to another
@@ -173,6 +175,9 @@ func (b *backendConn) Read(p []byte) (int, error) {
 		b.settle(f, ok && err == nil)
 	}
 	b.mu.Unlock()
+	if ended != nil && ended.number != 0 {
+		ended.s.FirstTokens()
+	}
 	return n, err
 }
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
-	"github.com/tautline/tautline/maps"
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/splice"
 )
 
@@ -329,7 +329,7 @@ func TestFullTables(t *testing.T) {
 		bpf.TautlineMapArms:        {bpf.ClaimTaken, splice.TableFull},
 	} {
 		t.Run(table, func(t *testing.T) {
-			w := newWireOn(t, maps.New(loadWith(t, func(spec *ebpf.CollectionSpec) { spec.Maps[table].MaxEntries = 1 }).TautlineMaps))
+			w := newWireOn(t, testutil.MapSet(t, loadWith(t, func(spec *ebpf.CollectionSpec) { spec.Maps[table].MaxEntries = 1 }).TautlineMaps))
 			target, client := w.client()
 			first := w.begin(target, client) // and leaves its arm where it is
 			before := w.counters()
@@ -411,7 +411,7 @@ func TestMultipathServerIsNotTaken(t *testing.T) {
 	if ok, err := c.(*net.TCPConn).MultipathTCP(); err != nil || !ok {
 		t.Skipf("the kernel does not speak multipath TCP: %v", err)
 	}
-	w := &wire{t: t, set: maps.New(objs.TautlineMaps)}
+	w := &wire{t: t, set: testutil.MapSet(t, objs.TautlineMaps)}
 	w.move(a, c, "hello")
 	counts := w.counters()
 	if counts[bpf.ClaimUnsupported].Events != 1 || counts[bpf.ClaimTaken].Events != 0 {

@@ -3,6 +3,7 @@ package splice
 import (
 	"errors"
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,15 @@ type ResponseInfo struct {
 	// ".delta" changes, and Flushed is only called between two events. Then the
 	// kernel may take messages that are one such event.
 	Deltas bool
+	// Usage asks for the event that tells the usage, which comes near the end: the
+	// kernel leaves messages to the agent that may end with it.
+	Usage bool
+	// FirstToken may be given where the first token of a body that is not
+	// Rewritten is its first event, pings aside. Then the kernel may take that
+	// too, and FirstToken is told how long ago it did: once at most, by any
+	// goroutine, before a Read of the backend's connection returns later bytes,
+	// and not after End or Abort has returned. It must not call the Splicer.
+	FirstToken func(ago time.Duration)
 }
 
 // Response is one response on its way. Its methods are called by the goroutine of
@@ -37,8 +47,11 @@ type Response struct {
 	at       uint32 // position of the last arm
 	exchange uint64 // of the backend's connection
 	mode     bpf.ArmMode
-	skip     int // flushes to let pass before the next arm
-	barren   int // arms in a row that gained nothing
+	usage    uint32
+	told     func(ago time.Duration) // of the first token; nil: the agent must see it
+	number   uint64                  // of the response while it is among the waiting; 0: it never was
+	skip     int                     // flushes to let pass before the next arm
+	barren   int                     // arms in a row that gained nothing
 	first    bpf.Flow
 
 	// Guarded by b.mu. Of the flow when bytes came behind the last arm; first
@@ -75,6 +88,11 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 	}
 	if info.Rewritten {
 		r.mode = bpf.ArmDeltas
+	} else {
+		r.told = info.FirstToken
+	}
+	if info.Usage {
+		r.usage = 1
 	}
 	var ok bool
 	if r.c, ok = client.(*clientConn); !ok {
@@ -93,9 +111,11 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 // Flushed says that the first body bytes of the decoded body, all that the copy
 // loop has read, have reached the client: written as they were or as what they were
 // rewritten to, nothing held back, and flushed. Call it after the first token
-// and then before each read that may block; it may arm the kernel.
+// and then before each read that may block; it may arm the kernel. Where there is a
+// ResponseInfo.FirstToken call it with 0 as well, when the head has been flushed
+// alone.
 func (r *Response) Flushed(body int64) {
-	if r.why != Spliced || r.ended {
+	if r.why != Spliced || r.ended || body == 0 && r.told == nil {
 		return
 	}
 	if r.skip > 0 {
@@ -126,8 +146,10 @@ func (r *Response) Flushed(body int64) {
 		r.fail(ClientGone)
 		return
 	}
-	if idle {
-		r.arm(read)
+	if idle && body == 0 {
+		r.arm(read, bpf.ArmFirst)
+	} else if idle {
+		r.arm(read, r.mode)
 	}
 }
 
@@ -184,7 +206,7 @@ func (r *Response) fruitful() bool {
 	return false
 }
 
-func (r *Response) arm(read uint32) {
+func (r *Response) arm(read uint32, mode bpf.ArmMode) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	if r.b.closed { // nobody would withdraw the arm
@@ -193,9 +215,12 @@ func (r *Response) arm(read uint32) {
 	}
 	r.b.armed = r
 	r.settled = false
+	if mode == bpf.ArmFirst {
+		r.number = r.s.waiting.enter(r.told)
+	}
 	err := r.s.set.Arm(r.b.key, bpf.Arm{
-		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie,
-		Position: read, Credit: r.s.p.Credit, Mode: r.mode,
+		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie, Response: r.number,
+		Position: read, Credit: r.s.p.Credit, Mode: mode, Usage: r.usage,
 	})
 	if err != nil {
 		r.b.armed, r.settled = nil, true
@@ -223,7 +248,7 @@ func (r *Response) End() error {
 	if r.ended {
 		return nil
 	}
-	r.ended = true
+	r.end()
 	if !r.armed {
 		if r.why == Spliced {
 			r.why = NeverArmed
@@ -269,7 +294,7 @@ func (r *Response) Abort() {
 	if r.ended {
 		return
 	}
-	r.ended = true
+	r.end()
 	if r.armed {
 		r.b.mu.Lock()
 		over := r.b.over && r.b.exchange == r.exchange
@@ -283,6 +308,15 @@ func (r *Response) Abort() {
 		r.why = NeverArmed
 	}
 	r.count(Aborted)
+}
+
+// end ends the wait for the first token; one that has come is told of.
+func (r *Response) end() {
+	r.ended = true
+	if r.number != 0 {
+		r.s.FirstTokens()
+		r.s.waiting.leave(r.number)
+	}
 }
 
 func (r *Response) cut() {

@@ -11,7 +11,9 @@ import (
 	"net/http/httptrace"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
@@ -59,6 +61,8 @@ type rig struct {
 
 	dialVia   func(dial func() error) error // runs the dial elsewhere; nil: here
 	unspliced bool                          // the same loop, never armed
+	early     bool                          // armed behind heads that come alone
+	firsts    atomic.Int64                  // told of
 	stamp     string                        // tags the ids of each answer; empty: byte for byte
 }
 
@@ -148,14 +152,18 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	client, _ := req.Context().Value(connKey{}).(net.Conn)
-	sr := r.s.Begin(client, backend, splice.ResponseInfo{
+	info := splice.ResponseInfo{
 		ClientHTTP11:   req.ProtoAtLeast(1, 1),
 		ClientTLS:      req.TLS != nil,
 		BackendChunked: len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked",
 		ClientChunked:  req.ProtoAtLeast(1, 1) && resp.ContentLength < 0,
 		Rewritten:      r.unspliced || r.stamp != "",
 		Deltas:         !r.unspliced,
-	})
+	}
+	if r.early {
+		info.FirstToken = func(time.Duration) { r.firsts.Add(1) }
+	}
+	sr := r.s.Begin(client, backend, info)
 	form := pin.FormNone
 	if r.stamp != "" {
 		form = pin.FormSSE
@@ -165,7 +173,7 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	buf := make([]byte, 32<<10)
 	var read int64
 	for {
-		if read > 0 && (r.stamp == "" || rw.AtBoundary()) {
+		if (read > 0 || r.early) && (r.stamp == "" || rw.AtBoundary()) {
 			sr.Flushed(read)
 		}
 		n, err := resp.Body.Read(buf)

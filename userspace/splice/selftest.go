@@ -69,6 +69,7 @@ func selfTest(ctx context.Context, set *maps.Set, p Params) []Check {
 		{"redirect", "use a newer kernel: 6.1.148, 6.6, 6.12.42 or later", l.redirect},
 		{"terminator", "use a newer kernel", l.terminate},
 		{"reuse", "use a newer kernel", l.again},
+		{"first token", "use a newer kernel", l.token},
 		{"slow client", "use a newer kernel; lower splice.credit_bytes", l.slow},
 		{"fionread", "", l.fionread},
 	}
@@ -176,15 +177,16 @@ func (l *loop) claim(context.Context) (string, error) {
 	return fmt.Sprintf("the server's socket was taken in netns %d", f.ServerNetns), nil
 }
 
-// begin relays a response's head and first chunk and begins to splice.
-func (l *loop) begin() (*Response, error) {
+// begin relays a response's head and first bytes and begins to splice. told is
+// called when the kernel says that it has passed the first token.
+func (l *loop) begin(first string, told func(time.Duration)) (*Response, error) {
 	if _, err := io.WriteString(l.backend, "GET / HTTP/1.1\r\n\r\n"); err != nil {
 		return nil, err
 	}
 	if _, err := io.ReadFull(l.server, make([]byte, 18)); err != nil {
 		return nil, err
 	}
-	first := loopHead + loopChunk(0, 4)
+	first = loopHead + first
 	if _, err := io.WriteString(l.server, first); err != nil {
 		return nil, err
 	}
@@ -196,6 +198,7 @@ func (l *loop) begin() (*Response, error) {
 	}
 	return l.s.Begin(l.target, l.backend, ResponseInfo{
 		Backend: SelfTestBackend, ClientHTTP11: true, BackendChunked: true, ClientChunked: true,
+		FirstToken: told,
 	}), nil
 }
 
@@ -256,7 +259,7 @@ func (l *loop) stream(r *Response) error {
 }
 
 func (l *loop) redirect(context.Context) (string, error) {
-	r, err := l.begin()
+	r, err := l.begin(loopChunk(0, 4), nil)
 	if err != nil {
 		return "", err
 	}
@@ -288,7 +291,7 @@ func (l *loop) terminate(context.Context) (string, error) {
 }
 
 func (l *loop) again(context.Context) (string, error) {
-	r, err := l.begin()
+	r, err := l.begin(loopChunk(0, 4), nil)
 	if err != nil {
 		return "", err
 	}
@@ -298,10 +301,35 @@ func (l *loop) again(context.Context) (string, error) {
 	return "a second response on the same connections", l.finish(r)
 }
 
+// token sends a head alone and then a first token, which the kernel must pass and
+// tell of.
+func (l *loop) token(context.Context) (string, error) {
+	told := 0
+	r, err := l.begin("", func(time.Duration) { told++ })
+	if err != nil {
+		return "", err
+	}
+	r.Flushed(0)
+	if !r.armed {
+		return "", fmt.Errorf("not armed: %s", r.why)
+	}
+	const event = "a\r\ndata: {}\n\n\r\n"
+	if _, err := io.WriteString(l.server, event); err != nil {
+		return "", fmt.Errorf("server: %w", err)
+	}
+	if err := expect(l.client, event); err != nil {
+		return "", err
+	}
+	if l.s.FirstTokens(); told != 1 {
+		return "", errors.New("the agent heard nothing of a first token that was redirected")
+	}
+	return "a first token went from the server to the client, and the agent was told", l.finish(r)
+}
+
 // slow sends more than the credit to a client that does not read yet: the server's
 // socket must stay writable, and the rest must come to the agent.
 func (l *loop) slow(context.Context) (string, error) {
-	r, err := l.begin()
+	r, err := l.begin(loopChunk(0, 4), nil)
 	if err != nil {
 		return "", err
 	}

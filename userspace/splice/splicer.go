@@ -1,6 +1,6 @@
-// Package splice hands token streams to the kernel: after the first token the
-// model server's own send reaches the client's socket, and the agent sleeps until
-// the last chunk.
+// Package splice hands token streams to the kernel: after the head, or after the
+// first token, the model server's own send reaches the client's socket, and the
+// agent sleeps until the last chunk.
 //
 // A Splicer wraps the client's listener and dials the backends. The copy loop
 // tells it when everything that was read has been flushed; the Splicer then offers
@@ -65,9 +65,10 @@ func (p Params) Validate() error {
 
 // Splicer splices responses. It is safe for concurrent use.
 type Splicer struct {
-	set    *maps.Set // nil: off
-	p      Params
-	counts [resultCount][reasonCount]atomic.Uint64
+	set     *maps.Set // nil: off
+	p       Params
+	waiting waiting
+	counts  [resultCount][reasonCount]atomic.Uint64
 }
 
 // New makes a Splicer over the kernel's maps; nil maps make one that never

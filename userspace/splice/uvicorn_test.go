@@ -129,6 +129,7 @@ func TestUvicorn(t *testing.T) {
 // leave.
 func uvicornWatermarks(t *testing.T, u *uvicorn) {
 	r := newRig(t)
+	r.early = true
 	var next, wholes, deaths atomic.Int64
 	var wg sync.WaitGroup
 	for range *clients {
@@ -181,8 +182,11 @@ func uvicornWatermarks(t *testing.T, u *uvicorn) {
 	}
 	wg.Wait()
 	c := r.counts()
-	t.Logf("%d whole, %d left; %d of %d messages redirected, %d connections to the server", wholes.Load(), deaths.Load(),
-		c[bpf.Redirected].Events, messages(c), c[bpf.ClaimTaken].Events)
+	if r.firsts.Load() == 0 {
+		t.Error("no first token passed in the kernel, though the head comes before it")
+	}
+	t.Logf("%d whole, %d left; %d of %d messages redirected, %d first tokens, %d connections to the server", wholes.Load(), deaths.Load(),
+		c[bpf.Redirected].Events, messages(c), r.firsts.Load(), c[bpf.ClaimTaken].Events)
 	if n := r.ended(splice.Damaged, splice.Spliced); n != 0 {
 		t.Errorf("%d streams were damaged", n)
 	}
@@ -199,6 +203,7 @@ func uvicornWatermarks(t *testing.T, u *uvicorn) {
 // too; then every byte comes.
 func uvicornSlowReader(t *testing.T, u *uvicorn) {
 	r := newRig(t)
+	r.early = true
 	p := r.dial(t)
 	if err := p.SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
@@ -244,6 +249,7 @@ func uvicornSlowReader(t *testing.T, u *uvicorn) {
 // to send; its other connections go on.
 func uvicornLeaving(t *testing.T, u *uvicorn) {
 	r := newRig(t)
+	r.early = true
 	const n = 30
 	slowest := map[string]time.Duration{}
 	for i := range n {

@@ -52,12 +52,15 @@ func (p plan) chunks(f func(i int, data string, r *rand.Rand) bool) {
 
 // engine sends the stream: several chunks in a send, a chunk in several, pauses.
 func (p plan) engine(c net.Conn) bool {
+	how := rand.New(rand.NewPCG(p.seed, 2)) // apart from the data, which must be the same everywhere
 	if !send(c, head) {
 		return false
 	}
+	if how.IntN(2) == 0 {
+		time.Sleep(time.Duration(how.IntN(20000)) * time.Microsecond) // the prefill
+	}
 	var pending strings.Builder
 	ok := true
-	how := rand.New(rand.NewPCG(p.seed, 2)) // apart from the data, which must be the same everywhere
 	p.chunks(func(_ int, data string, _ *rand.Rand) bool {
 		pending.WriteString(chunk(data))
 		if how.IntN(10) == 0 {
@@ -123,6 +126,7 @@ func (p plan) verify(body io.Reader, die int) (whole bool, err error) {
 // that are used again.
 func TestWatermarks(t *testing.T) {
 	r := newRig(t)
+	r.early = true
 	engines := make([]*engine, 4)
 	for i := range engines {
 		engines[i] = newEngine(t, func(c net.Conn, req *http.Request) bool {
@@ -204,10 +208,10 @@ func TestWatermarks(t *testing.T) {
 		return err == nil && len(live) == 0
 	})
 	c := r.counts()
-	t.Logf("%d whole, %d left; redirected %d of %d messages, arms %d taken %d missed, pass: credit %d window %d partial %d",
-		wholes.Load(), deaths.Load(), c[bpf.Redirected].Events, messages(c), c[bpf.ArmTaken].Events, c[bpf.ArmMissed].Events,
+	t.Logf("%d whole, %d left; redirected %d of %d messages, %d first tokens, arms %d taken %d missed, pass: credit %d window %d partial %d",
+		wholes.Load(), deaths.Load(), c[bpf.Redirected].Events, messages(c), r.firsts.Load(), c[bpf.ArmTaken].Events, c[bpf.ArmMissed].Events,
 		c[bpf.PassCredit].Events, c[bpf.PassWindow].Events, c[bpf.PassPartial].Events)
-	if c[bpf.Redirected].Events == 0 {
+	if c[bpf.Redirected].Events == 0 || r.firsts.Load() == 0 {
 		t.Error("nothing was redirected: the test proves nothing")
 	}
 }

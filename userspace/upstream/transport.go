@@ -26,7 +26,9 @@ import (
 // Transport is an http.RoundTripper towards one host. It is safe for concurrent use
 // and must not be copied. Set its fields before the first request.
 //
-// Of httptrace it calls GetConn, GotConn, WroteRequest and Got1xxResponse. An answer
+// Of httptrace it calls GetConn, GotConn, WroteRequest and Got1xxResponse; GetConn
+// again, in the caller's goroutine, when a request is sent anew (see RoundTrip): an
+// error is then about what has happened since, be it that there is no connection. An answer
 // that begins while a request's body is still being written is passed on at once. A
 // request's body is closed in every case, possibly after RoundTrip has returned. The
 // body of an answer must be closed unless it was read to its end; closing it earlier
@@ -71,10 +73,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if trace == nil {
 		trace = &httptrace.ClientTrace{}
 	}
-	if trace.GetConn != nil {
-		trace.GetConn(t.Addr)
-	}
 	for {
+		if trace.GetConn != nil {
+			trace.GetConn(t.Addr)
+		}
 		c, reused, err := t.conn(r.Context())
 		if err != nil {
 			closeBody(r)

@@ -276,6 +276,34 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
+// TestRepeatIsTraced: each turn is announced, so that what was noted of the
+// connection that broke is not taken for what the error is about.
+func TestRepeatIsTraced(t *testing.T) {
+	g := newRig(t, func(c net.Conn, br *bufio.Reader, n int) {
+		if _, err := http.ReadRequest(br); err == nil {
+			_, _ = io.WriteString(c, plain)
+			_, _ = http.ReadRequest(br) // and hang up
+		}
+	})
+	if _, _, err := g.read(g.request("GET", nil)); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	g.t.Dial = func(context.Context, string, string) (net.Conn, error) { return nil, refused }
+	var log []string
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GetConn:      func(string) { log = append(log, "get") },
+		GotConn:      func(i httptrace.GotConnInfo) { log = append(log, fmt.Sprint("got ", i.Reused)) },
+		WroteRequest: func(i httptrace.WroteRequestInfo) { log = append(log, fmt.Sprint("wrote ", i.Err)) },
+	})
+	if _, _, err := g.read(g.request("GET", nil).WithContext(ctx)); !errors.Is(err, refused) {
+		t.Errorf("error %v", err)
+	}
+	if got := strings.Join(log, ","); got != "get,got true,wrote <nil>,get" {
+		t.Error(got)
+	}
+}
+
 // TestAnswerBeforeTheRequestIsRead: a server that refuses a body it does not read is
 // heard, and the connection is not used again.
 func TestAnswerBeforeTheRequestIsRead(t *testing.T) {

@@ -399,7 +399,7 @@ func (e *events) Done(j *traffic.Job, now Instant) {
 	r.say(tellDone, j, now)
 	if r.counts(j) {
 		r.res.Completed++
-		r.res.Preempted += j.Preempted
+		r.res.Preempted += int(j.Preempted)
 		if j.Output > 1 {
 			r.tpot += (now - j.First).Seconds() / float64(j.Output-1)
 			r.tpots++

@@ -73,7 +73,7 @@ type Batched struct {
 	writing []*traffic.Job // heap by the step at which the answer ends
 	context int            // tokens of context of the writing requests
 	steps   int64          // decode steps made
-	order   int64          // of the latest admission
+	order   int32          // of the latest admission
 
 	busy  bool
 	start Instant // of the current iteration, or of a bulk of them
@@ -119,13 +119,13 @@ func (e *Batched) begin(now Instant) {
 		}
 		e.waiting[e.head] = nil
 		e.head++
-		all := j.Prompt + j.Work.Kept
+		all := j.Prompt + int(j.Work.Kept)
 		cached = min(cached, all-1) // the last token is always computed
 		if j.Preempted == 0 {
 			j.Cached = cached
 		}
 		e.order++
-		j.Work.Left, j.Work.Order = all-cached, e.order
+		j.Work.Left, j.Work.Order = int32(all-cached), e.order
 		e.filling = append(e.filling, j)
 		budget, prefill = chunk(j, budget, prefill)
 	}
@@ -154,8 +154,8 @@ func (e *Batched) begin(now Instant) {
 
 // chunk gives the job what is left of the budget.
 func chunk(j *traffic.Job, budget, prefill int) (int, int) {
-	x := min(j.Work.Left, budget)
-	j.Work.Left -= x
+	x := min(int(j.Work.Left), budget)
+	j.Work.Left -= int32(x)
 	return budget - x, prefill + x
 }
 
@@ -212,9 +212,9 @@ func (e *Batched) Step(now Instant, events Events) {
 		if j.Work.Kept == 0 {
 			events.FirstToken(j, now)
 		}
-		if left := j.Output - j.Work.Kept - 1; left > 0 {
+		if left := j.Output - int(j.Work.Kept) - 1; left > 0 {
 			j.Work.Finish = e.steps + int64(left)
-			e.context += j.Prompt + j.Work.Kept + 1
+			e.context += j.Prompt + int(j.Work.Kept) + 1
 			e.pushWriting(j)
 		} else {
 			e.cache.finish(j)

@@ -61,7 +61,7 @@ func (c *cache) admit(j *traffic.Job, promised int) (cached int, ok bool) {
 		}
 	}
 	c.pin(from)
-	need := j.Prompt + j.Work.Kept - cached
+	need := j.Prompt + int(j.Work.Kept) - cached
 	if need+1+promised > c.room() {
 		c.unpin(from)
 		return 0, false
@@ -97,7 +97,7 @@ func (c *cache) write(tokens int) {
 
 // finish lets go of the job's prompt and keeps its answer behind it.
 func (c *cache) finish(j *traffic.Job) {
-	c.written -= j.Output - j.Work.Kept
+	c.written -= j.Output - int(j.Work.Kept)
 	deepest := j.Work.Node
 	if j.Answer != 0 {
 		deepest = c.keep(j, j.Answer, j.Output)
@@ -108,7 +108,7 @@ func (c *cache) finish(j *traffic.Job) {
 // pause lets go of a job in the middle of its answer, of which it keeps what is
 // written. To the job that is a prompt from now on.
 func (c *cache) pause(j *traffic.Job, written int) {
-	c.written -= written - j.Work.Kept
+	c.written -= written - int(j.Work.Kept)
 	id := j.Answer
 	if id == 0 { // nobody continues it but the job itself
 		id = traffic.Mix(j.Segs[0].ID, uint64(j.Index)|1<<63)
@@ -121,7 +121,7 @@ func (c *cache) pause(j *traffic.Job, written int) {
 		c.release(j, c.keep(j, last.ID, written))
 		last.Tokens = written
 	}
-	j.Work.Kept = written
+	j.Work.Kept = int32(written)
 }
 
 // keep makes the segment id, which follows what the job pins or is the end of
@@ -148,7 +148,7 @@ func (c *cache) keep(j *traffic.Job, id uint64, tokens int) int32 {
 func (c *cache) abandon(j *traffic.Job) {
 	c.written--
 	c.release(j, j.Work.Node)
-	for n, left := j.Work.Node, j.Work.Left; left > 0 && n != root; {
+	for n, left := j.Work.Node, int(j.Work.Left); left > 0 && n != root; {
 		w := &c.nodes[n]
 		if w.pins > 0 || w.kids > 0 {
 			return

@@ -78,7 +78,7 @@ func TestBulksChangeNothing(t *testing.T) {
 		jobs, again := randomJobs(rand.New(rand.NewPCG(seed, 1)), 400, 300*time.Millisecond), randomJobs(rand.New(rand.NewPCG(seed, 1)), 400, 300*time.Millisecond)
 		a, c := drive(bulk, jobs, nil), drive(single, again, nil)
 		for i := range a.first {
-			preempted += jobs[i].Preempted
+			preempted += int(jobs[i].Preempted)
 			if d := a.first[i] - c.first[i]; d > time.Millisecond || d < -time.Millisecond {
 				t.Fatalf("seed %d job %d: first token %v in bulk, %v one by one", seed, i, a.first[i], c.first[i])
 			}
@@ -123,7 +123,7 @@ func TestCacheAccounts(t *testing.T) {
 		}
 		written := len(e.filling) // a token to come of each
 		for _, j := range e.writing {
-			written += j.Output - int(j.Work.Finish-e.steps) - j.Work.Kept
+			written += j.Output - int(j.Work.Finish-e.steps) - int(j.Work.Kept)
 		}
 		if written != c.written {
 			t.Fatalf("written %d, answers %d", c.written, written)
@@ -137,7 +137,7 @@ func TestCacheAccounts(t *testing.T) {
 		if f.done[i] == 0 {
 			t.Fatalf("job %d never ended", i)
 		}
-		preempted += jobs[i].Preempted
+		preempted += int(jobs[i].Preempted)
 		if f.cached[i] > 0 {
 			hits++
 		}

@@ -184,7 +184,7 @@ func TestPreemptionAgainstTheObvious(t *testing.T) {
 		for i, h := range hand {
 			preempted += h.preempted
 			midway += h.midway
-			if jobs[i].Preempted != h.preempted {
+			if int(jobs[i].Preempted) != h.preempted {
 				t.Fatalf("seed %d job %d: preempted %d times, by hand %d", seed, i, jobs[i].Preempted, h.preempted)
 			}
 			for _, d := range []Instant{f.first[i] - h.first, f.done[i] - h.done} {

@@ -164,8 +164,8 @@ func TestPromptOfAllIsSpread(t *testing.T) {
 	}
 }
 
-// A request claims the memory of what no other in flight begins with, and of its
-// answer (300 tokens until learned), at its backend until its first token.
+// A request claims the memory of what no other in flight begins with, at its
+// backend until its first token.
 func TestRequestsClaimWhatTheyDoNotShare(t *testing.T) {
 	f := newFleet(t, 2, spreading)
 	route := func(first key.Key, n, slot int) Ticket {
@@ -184,18 +184,18 @@ func TestRequestsClaimWhatTheyDoNotShare(t *testing.T) {
 		}
 	}
 	a := route(1, 20, 0)
-	want(20*64+300, 0)
+	want(20*64, 0)
 	b := route(1, 50, 0) // 30 blocks of its own
-	want(50*64+600, 0)
+	want(50*64, 0)
 	c := route(1, 50, 1) // none, wherever the others are
-	want(50*64+600, 300)
+	want(50*64, 0)
 	a.FirstToken(0)
-	want(30*64+300, 300)
+	want(30*64, 0)
 	b.Done(0)
 	a.Done(0)
-	want(0, 300)
+	want(0, 0)
 	d := route(1, 60, 0)
-	want(10*64+300, 300)
+	want(10*64, 0)
 	c.FirstToken(0)
 	d.Withdraw(0)
 	d.Done(0)

@@ -63,12 +63,11 @@ const (
 // step, and one that is stalled holds its memory longer: the fuller the cache,
 // the sooner a request waits for that.
 //
-// y is how much of the memory that this request needs there will not be: what is
-// held, what the requests on their way there and this one will take, and half an
-// answer for each that is being written, are more than there is by so much, but y
-// is no more than this request needs. The engine would have to let it wait, or to
-// preempt an answer and fill that again. Answers of a few tokens are in nobody's
-// way for long.
+// y is how much of the memory that this prompt needs of its own there will not be:
+// what is held and what the prompts on their way there and this one will take are
+// more than there is by so much, but y is no more than this one needs. The engine
+// would have to let it wait, or answers would soon be preempted and filled again.
+// Answers of a few tokens are in nobody's way for long.
 //
 // A backend that does not say K, H or its size is taken to be like the mean of
 // those that do.
@@ -114,14 +113,12 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 // size of its cache.
 func (c *Candidate) saysHeld() bool { return c.HasKV && (c.Held > 0 || c.KVUse <= 0) }
 
-// lacks is how much of the KV memory that the request needs there will not be.
+// lacks is how much of the KV memory that the prompt needs there will not be.
 func (c choice) lacks(e *Candidate) (tokens float64, known bool) {
 	if e.Capacity <= 0 || !e.HasKV {
 		return 0, false
 	}
-	needs := float64(c.q.Needs)
-	grows := c.q.Output * float64(e.Decoding) / 2
-	return min(max(float64(e.Held+e.Claimed-e.Capacity)+needs+grows, 0), needs), true
+	return float64(min(max(e.Held+e.Claimed+c.q.Needs-e.Capacity, 0), c.q.Needs)), true
 }
 
 // mean is that of the values that are known.

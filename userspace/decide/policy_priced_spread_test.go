@@ -104,7 +104,7 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				}
 				cs[3].Claimed = 300000
 			},
-			[]side{{run: 100}, {run: 100, decoding: 60}, {run: 100}, {run: 100}}, // 60 x 150 to be written
+			[]side{{run: 100}, {run: 100, decoding: 60}, {run: 100}, {run: 100}},
 			[]float64{1800 + 750, 1000, 1980 + 1500, 4780./3 + 750}},
 		{"unless the copy is owed",
 			func(q *Question, cs []Candidate) {

@@ -21,7 +21,7 @@ func (f *Fleet) spread(r *Request, q *Question, now Instant) {
 	// Who begins with a key begins with all before it, so their numbers fall.
 	keys := keysOf(r)
 	shared := r.covered(sort.Search(len(keys), func(i int) bool { return f.demand.of(keys[i]) == 0 }))
-	q.Needs = max(q.Tokens-int64(q.PerBlock*float64(shared)), 0) + int64(q.Output)
+	q.Needs = max(q.Tokens-int64(q.PerBlock*float64(shared)), 0)
 	f.needs = q.Needs
 	f.begun = f.begun[:0]
 	for _, k := range keys {

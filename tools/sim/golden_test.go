@@ -26,8 +26,8 @@ func TestOutcomesStay(t *testing.T) {
 	line := func(name string, sc Scenario, policies ...string) {
 		for _, p := range named(t, policies...) {
 			r := run1(t, sc, p, 7)
-			fmt.Fprintf(&b, "%s %v %s: jobs %d completed %d unfinished %d refused %d retried %d mean %v p50 %v p90 %v p99 %v rate %v hit %v %v believed %v tpot %v spread %v\n",
-				name, sc.Load, p.Name, r.Jobs, r.Completed, r.Unfinished, r.Refused, r.Retried, r.Mean, r.P50, r.P90, r.P99,
+			fmt.Fprintf(&b, "%s %v %s: jobs %d completed %d unfinished %d refused %d retried %d preempted %d mean %v p50 %v p90 %v p99 %v rate %v hit %v %v believed %v tpot %v spread %v\n",
+				name, sc.Load, p.Name, r.Jobs, r.Completed, r.Unfinished, r.Refused, r.Retried, r.Preempted, r.Mean, r.P50, r.P90, r.P99,
 				r.Throughput, r.HitTokens, r.HitJobs, r.Believed, r.TPOT, r.Spread)
 		}
 	}

@@ -40,6 +40,7 @@ type run struct {
 	cached   int64
 	believed int64
 	hits     int
+	began    int // counted jobs that had their first token
 	inWindow int
 	tpot     float64
 	tpots    int
@@ -72,6 +73,7 @@ func Run(ctx context.Context, sc Scenario, policy policies.Policy, seed uint64) 
 	if err := r.loop(ctx); err != nil {
 		return Result{}, err
 	}
+	r.stop()
 	return r.result(), nil
 }
 
@@ -145,6 +147,20 @@ func (r *run) loop(ctx context.Context) error {
 			r.next[slot] = r.engines[slot].Next()
 		default:
 			r.arrive(now)
+		}
+	}
+}
+
+// stop counts those that wait for their first token to the end, with the time
+// that they have waited: left out, they would make a fleet look the better the
+// more it leaves undone.
+func (r *run) stop() {
+	end := r.sc.Until + r.sc.Drain
+	for _, e := range r.engines {
+		for _, j := range e.Kill() {
+			if r.counts(j) && !j.Seen {
+				r.ttfts = append(r.ttfts, (end - j.Arrive).Seconds())
+			}
 		}
 	}
 }
@@ -369,6 +385,7 @@ func (e *events) FirstToken(j *traffic.Job, now Instant) {
 		r.cached += int64(j.Cached)
 		r.believed += int64(j.Believe)
 		r.perSlot[j.Slot]++
+		r.began++
 		if j.Cached > 0 {
 			r.hits++
 		}
@@ -382,6 +399,7 @@ func (e *events) Done(j *traffic.Job, now Instant) {
 	r.say(tellDone, j, now)
 	if r.counts(j) {
 		r.res.Completed++
+		r.res.Preempted += int(j.Preempted)
 		if j.Output > 1 {
 			r.tpot += (now - j.First).Seconds() / float64(j.Output-1)
 			r.tpots++
@@ -399,12 +417,14 @@ func (r *run) result() Result {
 	res.Unfinished = res.Arrived - res.Completed - res.Refused
 	slices.Sort(r.ttfts)
 	res.P50, res.P90, res.P99 = quantile.Of(r.ttfts, .5), quantile.Of(r.ttfts, .9), quantile.Of(r.ttfts, .99)
-	sum, n := 0.0, float64(len(r.ttfts))
+	sum := 0.0
 	for _, t := range r.ttfts {
 		sum += t
 	}
-	if n > 0 {
+	if n := float64(len(r.ttfts)); n > 0 {
 		res.Mean = sum / n
+	}
+	if n := float64(r.began); n > 0 {
 		res.HitTokens = float64(r.cached) / float64(r.prompt)
 		res.HitJobs = float64(r.hits) / n
 		res.Spread = float64(slices.Max(r.perSlot)) * float64(len(r.perSlot)) / n

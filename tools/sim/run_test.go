@@ -274,6 +274,22 @@ func TestSweepDoesNotDependOnWorkers(t *testing.T) {
 	}
 }
 
+// What has no first token at the end waited at least until then.
+func TestWaitingForEverCounts(t *testing.T) {
+	sc := preset(t, "toy", 80, 40)
+	whole := run1(t, sc, named(t, "round-robin")[0], 1)
+	sc.Drain = 5 * time.Second
+	cut := run1(t, sc, named(t, "round-robin")[0], 1)
+	if whole.Unfinished != 0 || cut.Unfinished < cut.Arrived/2 {
+		t.Fatalf("%d and %d unfinished of %d: the test proves nothing", whole.Unfinished, cut.Unfinished, cut.Arrived)
+	}
+	// The warm-up, a quarter of 40 s, left enough to do to the end: of those that
+	// count nobody began, and the first has waited 35 s.
+	if cut.P99 < 30 || cut.P99 > 35 || cut.P90 < 20 || cut.Mean > whole.Mean {
+		t.Errorf("p90 %.1f s, p99 %.1f s, mean %.1f s; %.1f s when all are served", cut.P90, cut.P99, cut.Mean, whole.Mean)
+	}
+}
+
 func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		values []float64

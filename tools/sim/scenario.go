@@ -99,6 +99,7 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 	}
 	s := policies.Setup{
 		Backends:    len(sc.Backends),
+		Memory:      memory,
 		BlockTokens: sc.BlockTokens,
 		Rate:        sc.Rate,
 		Perfect:     sc.Perfect,
@@ -107,7 +108,7 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 		Rand:        rnd,
 	}
 	for _, b := range sc.Backends {
-		s.Capacity = append(s.Capacity, int64(float64(b.Capacity)*memory))
+		s.Capacity = append(s.Capacity, b.Capacity)
 	}
 	return s
 }
@@ -122,9 +123,12 @@ type Result struct {
 	Arrived    int `json:"arrived"`
 	Completed  int `json:"completed"`
 	Unfinished int `json:"unfinished"`
-	Refused    int `json:"refused"` // no backend could take it
-	Retried    int `json:"retried"` // died with a backend and were sent again
+	Refused    int `json:"refused"`   // no backend could take it
+	Retried    int `json:"retried"`   // died with a backend and were sent again
+	Preempted  int `json:"preempted"` // how often requests that completed lost their memory
 
+	// Of all that arrived and were not refused. What has no first token at the end
+	// counts with the time that it has waited.
 	Mean float64 `json:"ttft_mean"`
 	P50  float64 `json:"ttft_p50"`
 	P90  float64 `json:"ttft_p90"`

@@ -51,6 +51,7 @@ func (r *Row) Of(figure func(*Result) float64) Spread {
 func p90(r *Result) float64        { return r.P90 }
 func p50(r *Result) float64        { return r.P50 }
 func throughput(r *Result) float64 { return r.Throughput }
+func asked(r *Result) float64      { return float64(r.Arrived) }
 func hitTokens(r *Result) float64  { return r.HitTokens }
 func hitJobs(r *Result) float64    { return r.HitJobs }
 

@@ -24,6 +24,7 @@ type Question struct {
 	Cover    []int32       // geometry of the keys, see index.Covered
 	PerBlock float64       // prompt tokens per block
 	Reuse    time.Duration // mean age at which what is held is used again
+	Needs    int64         // of the prompt's tokens, those that no other request in flight begins with
 }
 
 // Candidate is one backend that serves the request's model, and what is known
@@ -45,6 +46,8 @@ type Candidate struct {
 	KVUse    float64
 	HasKV    bool
 	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
+	Claimed  int64   // KV tokens that own prompts will take whose first token has not come (priced-spread)
+	Capacity int64   // KV tokens that there are; 0 = not known (priced-spread)
 	LastCold uint64  // rises with each request without a match sent there; 0 = never (weighted-blend)
 	Evicts   bool    // the fill drives something out (priced-spread)
 	Age      Instant // how long ago that was used

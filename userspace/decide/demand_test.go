@@ -164,6 +164,50 @@ func TestPromptOfAllIsSpread(t *testing.T) {
 	}
 }
 
+// A request claims the memory of what no other in flight begins with, at its
+// backend until its first token.
+func TestRequestsClaimWhatTheyDoNotShare(t *testing.T) {
+	f := newFleet(t, 2, spreading)
+	route := func(first key.Key, n, slot int) Ticket {
+		r := prompt(first, n)
+		r.Pinned = slot
+		k, _ := f.Route(r, 0)
+		return k
+	}
+	want := func(claims ...int64) {
+		t.Helper()
+		_, cs := f.Explain(prompt(1000, 1), 0)
+		for slot, c := range claims {
+			if cs[slot].Claimed != c {
+				t.Errorf("%d tokens claimed at %d, want %d", cs[slot].Claimed, slot, c)
+			}
+		}
+	}
+	a := route(1, 20, 0)
+	want(20*64, 0)
+	b := route(1, 50, 0) // 30 blocks of its own
+	want(50*64, 0)
+	c := route(1, 50, 1) // none, wherever the others are
+	want(50*64, 0)
+	a.FirstToken(0)
+	want(30*64, 0)
+	b.Done(0)
+	a.Done(0)
+	want(0, 0)
+	d := route(1, 60, 0)
+	want(10*64, 0)
+	c.FirstToken(0)
+	d.Withdraw(0)
+	d.Done(0)
+	c.Done(0)
+	want(0, 0)
+	p := f.Params()
+	p.Policy = Priced
+	f.SetParams(p)
+	route(1, 20, 0)
+	want(0, 0)
+}
+
 func TestFillsAreToldWhatTheyEvict(t *testing.T) {
 	f := newFleet(t, 3, spreading)
 	f.SetIndexParams(index.Params{Capacity: 100, TiersFactor: 1, TTL: time.Hour, PendingTTL: time.Minute})

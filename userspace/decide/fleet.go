@@ -54,6 +54,7 @@ type Fleet struct {
 	views []load.View
 	cands []Candidate
 	begun []int32
+	needs int64 // of the question, under a policy that spreads
 }
 
 // backend is one slot.

@@ -111,7 +111,8 @@ type Params struct {
 
 	// priced and priced-spread: what a fill costs others, how many running answers
 	// it stalls at most, and what one more answer slows the others per token. Under
-	// priced-spread the cap is that of an empty KV cache, and delta counts double.
+	// priced-spread three quarters of the cap are that of an empty KV cache, and
+	// delta counts double.
 	Kappa, Cap, Delta float64
 }
 

@@ -25,17 +25,23 @@ const (
 	// spreadSure is by how many standard deviations a share must be seen to
 	// exceed what one more copy asks for.
 	spreadSure = 3
-	// spreadFull bounds the KV use that the cap of stalls is divided by.
+	// spreadCap is how much of Params.Cap an empty KV cache has, and spreadFull
+	// bounds the KV use that the cap is divided by.
+	spreadCap  = 0.75
 	spreadFull = 0.99
+	// spreadOver is the price of a token of KV memory that there will not be, where
+	// answers have spreadLong tokens or more. Shorter ones soon give it back.
+	spreadOver = 1.5
+	spreadLong = 100
 	// A request in flight slows the others like spreadAnswer of priced; so do
 	// spreadHeld tokens of context.
 	spreadAnswer = 2
-	spreadHeld   = 3750
+	spreadHeld   = 30000
 )
 
 // pricedSpread is priced with changes to what others pay for a request:
 //
-//	L + m + w (kappa + x) + (w - u) min(d, cap / (1-K)) + u min(d, 2) + delta o (2 a + H/3750)
+//	L + m + w (kappa + x) + (w - u) min(d, 3/4 cap / (1-K)) + u min(d, 2) + delta o (2 a + H/30000) + 1.5 y min(o/100, 1)
 //
 // L, m, d, o, a, kappa, cap and delta are those of priced. w is m without the
 // copies that ought to exist: if a share s of the other requests in flight
@@ -55,13 +61,21 @@ const (
 // K is the polled share of the KV cache that running requests hold, H the same
 // in tokens. An answer is slowed by the context that is read beside it in each
 // step, and one that is stalled holds its memory longer: the fuller the cache,
-// the sooner a request waits for that. A backend that does not say is taken to
-// be like the mean of those that do.
+// the sooner a request waits for that.
+//
+// y is how much of the memory that this prompt needs of its own there will not be:
+// what is held and what the prompts on their way there and this one will take are
+// more than there is by so much, but y is no more than this one needs. The engine
+// would have to let it wait, or answers would soon be preempted and filled again.
+// Answers of a few tokens are in nobody's way for long.
+//
+// A backend that does not say K, H or its size is taken to be like the mean of
+// those that do.
 func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	p := c.p
 	run, blocks := 0, 0
 	least := int64(spreadBatch)
-	var use, held mean
+	var use, held, over mean
 	for i := range cs {
 		e := &cs[i]
 		least = min(least, e.Uncached)
@@ -70,7 +84,10 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		}
 		use.add(e.KVUse, e.HasKV)
 		held.add(float64(e.Held), e.saysHeld())
+		y, known := c.lacks(e)
+		over.add(y, known)
 	}
+	scarce := spreadOver * min(c.q.Output/spreadLong, 1)
 	var o owed
 	c.owe(&o, cs)
 	for i := range cs {
@@ -85,8 +102,9 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		k := min(max(use.or(e.KVUse, e.HasKV), 0), spreadFull)
 		h := held.or(float64(e.Held), e.saysHeld())
 		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+x) +
-			(w-u)*min(d, p.Cap/(1-k)) + u*min(d, spreadStalls) +
-			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests)+h/spreadHeld)
+			(w-u)*min(d, spreadCap*p.Cap/(1-k)) + u*min(d, spreadStalls) +
+			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests)+h/spreadHeld) +
+			scarce*over.or(c.lacks(e))
 	}
 	return c.compared(cs, run, blocks)
 }
@@ -94,6 +112,14 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 // saysHeld is whether Held is known: an engine may report its KV use without the
 // size of its cache.
 func (c *Candidate) saysHeld() bool { return c.HasKV && (c.Held > 0 || c.KVUse <= 0) }
+
+// lacks is how much of the KV memory that the prompt needs there will not be.
+func (c choice) lacks(e *Candidate) (tokens float64, known bool) {
+	if e.Capacity <= 0 || !e.HasKV {
+		return 0, false
+	}
+	return float64(min(max(e.Held+e.Claimed+c.q.Needs-e.Capacity, 0), c.q.Needs)), true
+}
 
 // mean is that of the values that are known.
 type mean struct {

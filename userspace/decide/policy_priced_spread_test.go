@@ -77,13 +77,13 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[3].Age = 1 * s // and evicts nothing
 			},
 			[]side{{}, {}, {}, {}}, []float64{6400 * 4, 6400 * (3 + 1/math.E), 19200, 19200}},
-		{"a full cache stalls more, and its context slows", // cap 16 / (1 - 1/2); 2 x 300 x 75,000/3,750
+		{"a full cache stalls more, and its context slows", // 3/4 cap 16 / (1 - 1/2); 2 x 300 x 75,000/30,000
 			func(q *Question, cs []Candidate) {
 				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.5, true, 75000
 				cs[1].HasKV = true
 			},
 			[]side{{decoding: 40}, {decoding: 40}, {run: 100}},
-			[]float64{6400*3 + 6400*32 + 12000, 6400*3 + 6400*16, 6000}},
+			[]float64{6400*3 + 6400*24 + 1500, 6400*3 + 6400*12, 750}},
 		{"one that does not say its KV use is like the others",
 			func(q *Question, cs []Candidate) {
 				cs[0].KVUse, cs[0].HasKV, cs[0].Held = 0.75, true, 150000
@@ -91,16 +91,36 @@ func TestTermsOfPricedSpread(t *testing.T) {
 				cs[2].KVUse, cs[2].HasKV = 0.5, true // but not its size
 			},
 			[]side{{run: 100}, {}, {}, {decoding: 40}},
-			[]float64{24000, 19200 + 12000, 19200 + 18000, 19200 + 6400*32 + 18000}},
+			[]float64{3000, 19200 + 1500, 19200 + 2250, 19200 + 6400*24 + 2250}},
 		{"more than full",
 			func(q *Question, cs []Candidate) { cs[0].KVUse, cs[0].HasKV = 1.5, true },
-			[]side{{decoding: 2000}, {run: 100}}, []float64{19200 + 6400*1600, 0}},
+			[]side{{decoding: 2000}, {run: 100}}, []float64{19200 + 6400*1200, 0}},
+		{"memory that will not be there", // 1.5 x 500; none; all of 1,000; the mean of these
+			func(q *Question, cs []Candidate) {
+				q.Needs = 1000
+				for i, c := range []Candidate{{Held: 90000, Claimed: 9500}, {Held: 50000, Claimed: 40000}, {Held: 99000, Claimed: 200000}} {
+					cs[i].Held, cs[i].Claimed = c.Held, c.Claimed
+					cs[i].KVUse, cs[i].HasKV, cs[i].Capacity = float64(c.Held)/1e5, true, 100000
+				}
+				cs[3].Claimed = 300000
+			},
+			[]side{{run: 100}, {run: 100, decoding: 60}, {run: 100}, {run: 100}},
+			[]float64{1800 + 750, 1000, 1980 + 1500, 4780./3 + 750}},
 		{"unless the copy is owed",
 			func(q *Question, cs []Candidate) {
 				q.Reuse, q.InFlight, q.Begun = 5*s, 1, begun(100, 1)
 				cs[1].Evicts = true
 			},
 			[]side{{run: 100}, {}}, []float64{0, 6400}},
+		{"which short answers soon give back", // 10 tokens: a tenth of 1.5 x 1,000
+			func(q *Question, cs []Candidate) {
+				q.Needs, q.Output = 1000, 10
+				for i := range cs {
+					cs[i].HasKV, cs[i].Capacity = true, 100000
+				}
+				cs[0].Claimed = 100000
+			},
+			[]side{{run: 100}, {run: 100}}, []float64{150, 0}},
 	} {
 		p, q := Default(), hundred
 		p.Policy, q.PerBlock = PricedSpread, 64

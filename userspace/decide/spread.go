@@ -1,6 +1,9 @@
 package decide
 
-import "time"
+import (
+	"sort"
+	"time"
+)
 
 // spread adds to the question and to the candidates what a policy that spreads
 // asks for.
@@ -15,8 +18,13 @@ func (f *Fleet) spread(r *Request, q *Question, now Instant) {
 		// The tail of a prompt has no key and takes room all the same.
 		c.Age, c.Evicts = f.index.Evicts(c.Slot, max(q.Keys-c.Run, 1), max(q.Blocks-c.Blocks, 1), now)
 	}
+	// Who begins with a key begins with all before it, so their numbers fall.
+	keys := keysOf(r)
+	shared := r.covered(sort.Search(len(keys), func(i int) bool { return f.demand.of(keys[i]) == 0 }))
+	q.Needs = max(q.Tokens-int64(q.PerBlock*float64(shared)), 0)
+	f.needs = q.Needs
 	f.begun = f.begun[:0]
-	for _, k := range keysOf(r) {
+	for _, k := range keys {
 		n := f.demand.of(k)
 		if int(n)*len(f.cands) < max(q.InFlight, 1) {
 			break // nor do those that begin with more of the prompt fill one backend

@@ -74,6 +74,7 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	}
 	if fl.counted = policies[f.params.Policy].spreads; fl.counted {
 		f.demand.add(fl.keys)
+		f.load.Claim(fl.held, f.needs)
 	}
 	return Ticket{f, fl, fl.use}
 }

@@ -24,6 +24,7 @@ type account struct {
 	requests   int   // in flight
 	decoding   int   // of them, past their first token
 	tokens     int64 // uncached prompt tokens in flight
+	claimed    int64 // KV memory that those will take that have no first token
 	hidden     int   // requests that hold tokens and whose first token cannot be seen
 	first      *entry
 	last       *entry // reservations that still hold tokens, in the order of sending
@@ -43,6 +44,7 @@ type View struct {
 	Requests int           // own requests in flight
 	Decoding int           // of them, past their first token
 	Tokens   int64         // own uncached prompt tokens in flight
+	Claimed  int64         // KV tokens that own requests without a first token will take, see Claim
 	Queue    int           // worst polled queue depth in the window
 	Measured bool          // Queue is known
 	Waiting  int           // of the latest sample
@@ -50,6 +52,7 @@ type View struct {
 	KVUse    float64
 	HasKV    bool
 	HeldTok  int64 // KV tokens that KVUse stands for; 0 = not known
+	Capacity int64 // KV tokens that there are, known with KVUse; 0 = not known
 }
 
 // Engine is what is known about the engine behind a backend, beside its load.
@@ -240,7 +243,7 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 	}
 	v.Refusal = a.breaker.refusal(now)
 	v.Trial = a.breaker.open && v.Refusal == Admitted
-	v.Requests, v.Decoding, v.Tokens = a.requests, a.decoding, a.tokens
+	v.Requests, v.Decoding, v.Tokens, v.Claimed = a.requests, a.decoding, a.tokens, a.claimed
 	if v.Refusal == Ejected {
 		v.Until = a.breaker.until
 	}
@@ -251,6 +254,7 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 	if a.at <= now && a.at >= now-b.params.Window {
 		v.Waiting, v.Running = a.sample.Waiting, a.sample.Running
 		v.KVUse, v.HasKV = a.sample.KVUse, a.sample.HasKV
+		v.Capacity = a.sample.CapacityTok
 		v.HeldTok = int64(a.sample.KVUse * float64(a.sample.CapacityTok))
 	}
 }

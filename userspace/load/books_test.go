@@ -135,7 +135,7 @@ func TestHeldTokens(t *testing.T) {
 	b := books(t, 1)
 	want := func(now time.Duration, kv float64, has bool, held int64) {
 		t.Helper()
-		if v := b.View(0, now); v.KVUse != kv || v.HasKV != has || v.HeldTok != held {
+		if v := b.View(0, now); v.KVUse != kv || v.HasKV != has || v.HeldTok != held || (v.Capacity > 0) != (held > 0) {
 			t.Errorf("at %v: KV use %v (%v), %d tokens held; want %v (%v), %d", now, v.KVUse, v.HasKV, v.HeldTok, kv, has, held)
 		}
 	}
@@ -147,6 +147,39 @@ func TestHeldTokens(t *testing.T) {
 	b.Observe(0, Sample{KVUse: 0.25, HasKV: true}, 3*sec)
 	want(3*sec, 0.25, true, 750)
 	want(3*sec+b.params.Window+1, 0, false, 0)
+}
+
+// A claim lasts as long as the tokens of its reservation, on every way out.
+func TestClaims(t *testing.T) {
+	b := books(t, 2)
+	want := func(claimed int64) {
+		t.Helper()
+		if v := b.View(0, sec); v.Claimed != claimed {
+			t.Fatalf("%d tokens claimed, want %d", v.Claimed, claimed)
+		}
+	}
+	filled, hidden, ended := b.Reserve(0, 10, true, 0), b.Reserve(0, 0, false, 0), b.Reserve(0, 5, true, 0)
+	b.Claim(filled, 1000)
+	b.Claim(hidden, 200)
+	b.Claim(ended, 30)
+	want(1230)
+	b.Claim(ended, 40) // instead of the 30
+	want(1240)
+	for range 2 {
+		b.FirstToken(filled, 0)
+		b.Claim(filled, 1000) // polls show it from now on
+		want(240)
+	}
+	b.Observe(0, Sample{HasQueue: true, Waiting: 1}, sec) // the last one may still wait, the one that is not seen does not
+	want(40)
+	b.End(ended, sec)
+	b.End(hidden, sec)
+	b.Claim(Reservation{}, 7)
+	want(0)
+	b.Claim(b.Reserve(0, 1, true, sec), 500)
+	b.Remove(0)
+	b.Add(0)
+	want(0)
 }
 
 func TestWindowIsBounded(t *testing.T) {

@@ -16,6 +16,7 @@ type entry struct {
 	slot       int
 	generation uint32 // of the account
 	tokens     int64
+	claim      int64
 	sent       time.Duration
 	stream     bool
 	holds      bool   // tokens are still held and the entry is in its account's list
@@ -74,6 +75,17 @@ func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) 
 	return Reservation{e, e.use}
 }
 
+// Claim books KV memory that the request will take, in tokens, until its tokens
+// are released: from then on the polls show what it holds.
+func (b *Books) Claim(r Reservation, tokens int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := r.entry(); e != nil && e.holds {
+		b.accounts[e.slot].claimed += tokens - e.claim
+		e.claim = tokens
+	}
+}
+
 // FirstToken releases the tokens: the prompt is prefilled.
 func (b *Books) FirstToken(r Reservation, _ time.Duration) {
 	b.mu.Lock()
@@ -119,6 +131,7 @@ func (r Reservation) entry() *entry {
 // release takes e's tokens off the account and e off the list.
 func (a *account) release(e *entry) {
 	a.tokens -= e.tokens
+	a.claimed -= e.claim
 	if !e.stream {
 		a.hidden--
 	}

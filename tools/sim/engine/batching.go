@@ -15,6 +15,17 @@ import (
 // An iteration takes Fixed + PerPrefill x prompt tokens + PerRunning x requests
 // in the batch + PerKV x tokens of context read by the answers. Attention
 // within a prompt is taken as linear.
+//
+// Memory is vLLM's (V1 scheduler as of 0.32, default settings, policy fcfs). A
+// waiting request is admitted when all it has so far, prompt and answer, fits
+// beside what the running ones hold; nothing is set aside for what answers will
+// grow by. When an iteration finds no room for one token more of each answer,
+// the request admitted last is preempted until it does, and in that iteration
+// nobody is admitted. See Batched.preempt. Three things are simpler here: room
+// is counted in tokens, not blocks; a prompt takes all its room when it is
+// admitted, not chunk by chunk, so that a prompt that cannot be filled to its
+// end is preempted some iterations earlier; and what is admitted together
+// shares a prefix before it is computed.
 type Batching struct {
 	Budget     int     // max_num_batched_tokens
 	MaxRunning int     // max_num_seqs
@@ -48,9 +59,9 @@ func (b Batching) Rate() float64 {
 	return float64(b.Budget) * 1e9 / (b.Fixed + b.PerPrefill*float64(b.Budget))
 }
 
-// Fits says whether the engine could ever run the job: an empty cache would hold
-// its prompt and, see cache.admit, half its answer.
-func (b Batching) Fits(j *traffic.Job) bool { return j.Prompt+j.Output/2 <= b.Capacity }
+// Fits says whether the engine can run the job: an empty cache holds its prompt
+// and its answer. vLLM does not start with a longer max_model_len than that.
+func (b Batching) Fits(j *traffic.Job) bool { return j.Prompt+j.Output <= b.Capacity }
 
 // Batched is a running engine.
 type Batched struct {
@@ -62,6 +73,7 @@ type Batched struct {
 	writing []*traffic.Job // heap by the step at which the answer ends
 	context int            // tokens of context of the writing requests
 	steps   int64          // decode steps made
+	order   int32          // of the latest admission
 
 	busy  bool
 	start Instant // of the current iteration, or of a bulk of them
@@ -93,21 +105,27 @@ func (e *Batched) Submit(j *traffic.Job, now Instant) {
 // begin admits what fits and starts an iteration, or a bulk of iterations when
 // nothing but answers is on and nothing can change before one of them ends.
 func (e *Batched) begin(now Instant) {
+	preempted := e.relieve()
 	budget := e.Budget - len(e.writing)
 	prefill := 0
 	for _, j := range e.filling {
 		budget, prefill = chunk(j, budget, prefill)
 	}
-	for budget > 0 && e.head < len(e.waiting) && len(e.filling)+len(e.writing) < e.MaxRunning {
+	for !preempted && budget > 0 && e.head < len(e.waiting) && len(e.filling)+len(e.writing) < e.MaxRunning {
 		j := e.waiting[e.head]
-		cached, ok := e.cache.admit(j)
+		cached, ok := e.cache.admit(j, len(e.writing))
 		if !ok {
 			break
 		}
 		e.waiting[e.head] = nil
 		e.head++
-		j.Cached = min(cached, j.Prompt-1) // the last token is always computed
-		j.Work.Left = j.Prompt - j.Cached
+		all := j.Prompt + int(j.Work.Kept)
+		cached = min(cached, all-1) // the last token is always computed
+		if j.Preempted == 0 {
+			j.Cached = cached
+		}
+		e.order++
+		j.Work.Left, j.Work.Order = int32(all-cached), e.order
 		e.filling = append(e.filling, j)
 		budget, prefill = chunk(j, budget, prefill)
 	}
@@ -124,8 +142,8 @@ func (e *Batched) begin(now Instant) {
 		batch := float64(len(e.filling) + len(e.writing))
 		e.end = now + Instant(e.Fixed+e.PerPrefill*float64(prefill)+e.PerRunning*batch+e.PerKV*float64(e.context))
 	case len(e.writing) > 0:
-		e.bulk = e.writing[0].Work.Finish - e.steps
-		if e.single {
+		e.bulk = min(e.writing[0].Work.Finish-e.steps, int64(e.cache.room()/len(e.writing)))
+		if preempted || e.single { // the next iteration may admit again
 			e.bulk = 1
 		}
 		e.end = now + e.bulkTime(e.bulk)
@@ -136,8 +154,8 @@ func (e *Batched) begin(now Instant) {
 
 // chunk gives the job what is left of the budget.
 func chunk(j *traffic.Job, budget, prefill int) (int, int) {
-	x := min(j.Work.Left, budget)
-	j.Work.Left -= x
+	x := min(int(j.Work.Left), budget)
+	j.Work.Left -= int32(x)
 	return budget - x, prefill + x
 }
 
@@ -187,20 +205,20 @@ func (e *Batched) Step(now Instant, events Events) {
 	}
 	keep := e.filling[:0]
 	for i, j := range e.filling {
-		switch {
-		case j.Work.Left > 0:
+		if j.Work.Left > 0 {
 			keep = append(keep, e.filling[i])
-		case j.Output <= 1:
+			continue
+		}
+		if j.Work.Kept == 0 {
 			events.FirstToken(j, now)
-			e.cache.write(1)
+		}
+		if left := j.Output - int(j.Work.Kept) - 1; left > 0 {
+			j.Work.Finish = e.steps + int64(left)
+			e.context += j.Prompt + int(j.Work.Kept) + 1
+			e.pushWriting(j)
+		} else {
 			e.cache.finish(j)
 			events.Done(j, now)
-		default:
-			events.FirstToken(j, now)
-			e.cache.write(1)
-			j.Work.Finish = e.steps + int64(j.Output-1)
-			e.context += j.Prompt + 1
-			e.pushWriting(j)
 		}
 	}
 	clear(e.filling[len(keep):])
@@ -212,7 +230,7 @@ func (e *Batched) Step(now Instant, events Events) {
 func (e *Batched) Sample() load.Sample {
 	return load.Sample{
 		Waiting: len(e.waiting) - e.head, Running: len(e.filling) + len(e.writing), HasQueue: true,
-		KVUse: float64(min(e.cache.pinned+e.cache.written, e.Capacity)) / float64(e.Capacity), HasKV: true,
+		KVUse: float64(e.Capacity-e.cache.room()) / float64(e.Capacity), HasKV: true,
 		CapacityTok: int64(e.Capacity), BlockTok: 16,
 	}
 }
@@ -221,45 +239,9 @@ func (e *Batched) Sample() load.Sample {
 func (e *Batched) Kill() []*traffic.Job {
 	dead := append([]*traffic.Job(nil), e.waiting[e.head:]...)
 	dead = append(append(dead, e.filling...), e.writing...)
+	for _, j := range dead {
+		restart(j)
+	}
 	*e = Batched{Batching: e.Batching, cache: newCache(e.Capacity)}
 	return dead
 }
-
-func (e *Batched) pushWriting(j *traffic.Job) {
-	e.writing = append(e.writing, j)
-	i := len(e.writing) - 1
-	for i > 0 && ends(j, e.writing[(i-1)/2]) {
-		e.writing[i] = e.writing[(i-1)/2]
-		i = (i - 1) / 2
-	}
-	e.writing[i] = j
-}
-
-func (e *Batched) popWriting() *traffic.Job {
-	top := e.writing[0]
-	n := len(e.writing) - 1
-	last := e.writing[n]
-	e.writing[n] = nil
-	e.writing = e.writing[:n]
-	i := 0
-	for {
-		k := 2*i + 1
-		if k >= n {
-			break
-		}
-		if k+1 < n && ends(e.writing[k+1], e.writing[k]) {
-			k++
-		}
-		if !ends(e.writing[k], last) {
-			break
-		}
-		e.writing[i] = e.writing[k]
-		i = k
-	}
-	if n > 0 {
-		e.writing[i] = last
-	}
-	return top
-}
-
-func ends(a, b *traffic.Job) bool { return a.Work.Finish < b.Work.Finish }

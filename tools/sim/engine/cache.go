@@ -38,13 +38,14 @@ func newCache(capacity int) *cache {
 	return &cache{capacity: capacity, nodes: make([]node, 1), at: map[uint64]int32{}}
 }
 
-// admit makes room for the job's prompt, puts it into the cache and pins it. It
-// returns the prompt tokens that were there before, or ok false, with nothing
-// changed, when what is in use leaves too little room for the prompt and half
-// the answer. Half, because an answer in writing takes half its length on
-// average; there is no preemption, so when all answers end at once the cache is
-// overdrawn for a while.
-func (c *cache) admit(j *traffic.Job) (cached int, ok bool) {
+// room is how many tokens are free or can be evicted.
+func (c *cache) room() int { return c.capacity - c.pinned - c.written }
+
+// admit makes room for all that the job has so far and for the token that it
+// writes next, puts it into the cache and pins it. It returns the tokens that
+// were there before, or ok false, with nothing changed, when what is in use and
+// what is promised to others leave too little room.
+func (c *cache) admit(j *traffic.Job, promised int) (cached int, ok bool) {
 	from, depth := root, 0
 	for ; depth < len(j.Segs); depth++ {
 		n, found := c.at[j.Segs[depth].ID]
@@ -60,11 +61,12 @@ func (c *cache) admit(j *traffic.Job) (cached int, ok bool) {
 		}
 	}
 	c.pin(from)
-	need := j.Prompt - cached
-	if need+j.Output/2 > c.capacity-c.pinned-c.written {
+	need := j.Prompt + int(j.Work.Kept) - cached
+	if need+1+promised > c.room() {
 		c.unpin(from)
 		return 0, false
 	}
+	c.written++
 	c.makeRoom(need)
 	deepest := from
 	if from != root { // a head of the segment may have been all that was left
@@ -93,17 +95,73 @@ func (c *cache) write(tokens int) {
 	c.makeRoom(0)
 }
 
-// finish lets go of the job's prompt and keeps its answer behind it, as far as
-// there is room. All of the answer had been counted by write.
+// finish lets go of the job's prompt and keeps its answer behind it.
 func (c *cache) finish(j *traffic.Job) {
-	c.written -= j.Output
-	tokens := min(j.Output, c.capacity-c.pinned-c.written)
+	c.written -= j.Output - int(j.Work.Kept)
 	deepest := j.Work.Node
-	if _, there := c.at[j.Answer]; j.Answer != 0 && tokens > 0 && !there {
-		c.makeRoom(tokens)
-		deepest = c.add(deepest, j.Answer, tokens)
+	if j.Answer != 0 {
+		deepest = c.keep(j, j.Answer, j.Output)
 	}
 	c.release(j, deepest)
+}
+
+// pause lets go of a job in the middle of its answer, of which it keeps what is
+// written. To the job that is a prompt from now on.
+func (c *cache) pause(j *traffic.Job, written int) {
+	c.written -= written - int(j.Work.Kept)
+	id := j.Answer
+	if id == 0 { // nobody continues it but the job itself
+		id = traffic.Mix(j.Segs[0].ID, uint64(j.Index)|1<<63)
+	}
+	if j.Work.Kept == 0 {
+		c.release(j, c.keep(j, id, written))
+		j.Segs = append(j.Segs, traffic.Segment{ID: id, Tokens: written})
+	} else {
+		last := &j.Segs[len(j.Segs)-1]
+		c.release(j, c.keep(j, last.ID, written))
+		last.Tokens = written
+	}
+	j.Work.Kept = int32(written)
+}
+
+// keep makes the segment id, which follows what the job pins or is the end of
+// it, hold so many tokens.
+func (c *cache) keep(j *traffic.Job, id uint64, tokens int) int32 {
+	n, there := c.at[id]
+	switch {
+	case !there:
+		c.makeRoom(tokens)
+		return c.add(j.Work.Node, id, tokens)
+	case n != j.Work.Node: // another job wrote the same answer
+		return j.Work.Node
+	}
+	more := max(tokens-c.nodes[n].held, 0)
+	c.makeRoom(more)
+	c.nodes[n].held += more
+	c.used += more
+	c.pinned += more
+	return n
+}
+
+// abandon lets go of a job in the middle of its prompt. What is not computed
+// yet was never there, unless another job counts on it.
+func (c *cache) abandon(j *traffic.Job) {
+	c.written--
+	c.release(j, j.Work.Node)
+	for n, left := j.Work.Node, int(j.Work.Left); left > 0 && n != root; {
+		w := &c.nodes[n]
+		if w.pins > 0 || w.kids > 0 {
+			return
+		}
+		cut := min(w.held, left)
+		w.held -= cut
+		c.used -= cut
+		left -= cut
+		if w.held > 0 {
+			return
+		}
+		n = c.drop(n)
+	}
 }
 
 // release makes the path to deepest the most recently used one and unpins the
@@ -115,7 +173,6 @@ func (c *cache) release(j *traffic.Job, deepest int32) {
 	}
 	c.unpin(j.Work.Node)
 	c.offer(deepest)
-	c.makeRoom(0) // it may have been overdrawn
 }
 
 func (c *cache) add(parent int32, id uint64, tokens int) int32 {
@@ -180,13 +237,20 @@ func (c *cache) makeRoom(need int) {
 			c.push(o)
 			continue
 		}
-		delete(c.at, w.id)
-		parent := w.parent
-		*w = node{}
-		c.spare = append(c.spare, o.node)
-		c.nodes[parent].kids--
-		c.offer(parent)
+		c.drop(o.node)
 	}
+}
+
+// drop removes a leaf that holds nothing any more and returns its parent.
+func (c *cache) drop(n int32) (parent int32) {
+	w := &c.nodes[n]
+	delete(c.at, w.id)
+	parent = w.parent
+	*w = node{}
+	c.spare = append(c.spare, n)
+	c.nodes[parent].kids--
+	c.offer(parent)
+	return parent
 }
 
 func (c *cache) push(o oldNode) {

@@ -55,7 +55,8 @@ type Note struct {
 type Setup struct {
 	Backends    int
 	BlockTokens int           // prompt tokens per block of the keys
-	Capacity    []int64       // tokens the router's memory holds per backend
+	Capacity    []int64       // tokens the cache of each backend holds
+	Memory      float64       // what the router's memory holds over that
 	Rate        float64       // prefill tokens/s of one healthy backend
 	TTL         time.Duration // of the router's memory; 0 = the agent's default
 	Unexplored  bool          // no exploration

@@ -46,6 +46,8 @@ func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet
 	p.EnoughBlocks = max(p.MinBlocks, int(math.Round(float64(p.EnoughBlocks)/scale)))
 	p.PrefillRate /= scale
 	ip, lp := index.Default(), load.Default()
+	// So does the capacity that engines report, to the index.
+	ip.TiersFactor = s.Memory / scale
 	if s.Unexplored {
 		p.Exploration = 0
 	}
@@ -130,10 +132,10 @@ func (f *fleet) Failed(j *traffic.Job, now Instant) {
 	t.Done(now)
 }
 
-// Observe implements Chooser. The capacity is what the setup says, in the
-// router's blocks.
+// Observe implements Chooser. The capacity is that of the setup: the toy reports
+// none.
 func (f *fleet) Observe(slot int, s load.Sample, now Instant) {
-	s.CapacityTok = f.setup.Capacity[slot] * traffic.RealBlock / int64(f.setup.BlockTokens)
+	s.CapacityTok = f.setup.Capacity[slot]
 	f.Fleet.Observe(slot, s, now)
 }
 

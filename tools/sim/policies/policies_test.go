@@ -12,7 +12,7 @@ import (
 )
 
 func setup(backends int) Setup {
-	s := Setup{Backends: backends, BlockTokens: 64, Rate: 20480, Rand: rand.New(rand.NewPCG(1, 2))}
+	s := Setup{Backends: backends, BlockTokens: 64, Memory: 1, Rate: 20480, Rand: rand.New(rand.NewPCG(1, 2))}
 	for range backends {
 		s.Capacity = append(s.Capacity, 100000)
 	}

@@ -47,6 +47,8 @@ type Job struct {
 	Stream  bool    // false: the router cannot see the first token
 	Seen    bool    // its first token was counted; a second try is not
 
+	Preempted int32 // how often an engine took its memory away
+
 	Retries int // how often a backend died under it
 	Model   string
 	Segs    []Segment
@@ -58,8 +60,10 @@ type Job struct {
 
 	// The engine's own state of this job.
 	Work struct {
-		Left   int   // prompt tokens still to be prefilled
 		Finish int64 // decode step at which the answer ends
+		Left   int32 // tokens still to be prefilled
+		Kept   int32 // answer tokens written before it was preempted; the last of Segs while > 0
+		Order  int32 // of admission
 		Node   int32 // what it pins in the prefix cache
 	}
 }

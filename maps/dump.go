@@ -146,8 +146,8 @@ func (s *Set) latencySheet() (*sheet, error) {
 			continue
 		}
 		var mean time.Duration
-		if l.Chunks > 0 {
-			mean = l.Sum / time.Duration(l.Chunks)
+		if n := l.Count(); n > 0 {
+			mean = l.Sum / time.Duration(n)
 		}
 		sh.add(id, l.Chunks, l.Bytes, l.Quantile(0.5).String(), l.Quantile(0.9).String(), l.Quantile(0.99).String(), mean.String())
 	}

@@ -48,7 +48,7 @@ func (s *Set) Uncounted(f func()) error {
 
 // Latency is what the kernel delivered for a backend, and the gaps between.
 type Latency struct {
-	Chunks uint64 // messages redirected
+	Chunks uint64 // messages redirected; a first token's has no gap before it
 	Bytes  uint64
 	Sum    time.Duration // of all gaps
 	// Gaps[i] counts gaps of [2^i, 2^(i+1)) ns, the last one all longer ones.
@@ -85,14 +85,20 @@ func (l *Latency) add(c *bpf.Latency) {
 // Bound returns the upper bound of bucket i, exclusive.
 func Bound(i int) time.Duration { return 1 << (i + 1) }
 
+// Count returns how many gaps there are.
+func (l *Latency) Count() uint64 {
+	var n uint64
+	for _, g := range l.Gaps {
+		n += g
+	}
+	return n
+}
+
 // Quantile returns the gap that the share q of all gaps does not exceed, 0 without
 // gaps. q is clamped to [0, 1]. Inside a bucket the gaps are taken to lie evenly on
 // a logarithmic scale, so the answer is within a factor of two of the truth.
 func (l *Latency) Quantile(q float64) time.Duration {
-	var total uint64
-	for _, n := range l.Gaps {
-		total += n
-	}
+	total := l.Count()
 	if total == 0 {
 		return 0
 	}

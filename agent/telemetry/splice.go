@@ -115,10 +115,7 @@ func brief(s string) string {
 
 // GapQuantiles returns the quantiles of the gaps between spliced chunks, or nil.
 func GapQuantiles(l *maps.Latency) *Quantiles {
-	var n uint64
-	for _, g := range l.Gaps {
-		n += g
-	}
+	n := l.Count()
 	if n == 0 {
 		return nil
 	}

@@ -113,7 +113,8 @@ struct counter {
 #define GAP_BUCKETS 40
 
 /* Per backend and CPU. gaps[i] counts gaps of [2^i, 2^(i+1)) ns before a
- * redirected message, since the message before it on the same connection. */
+ * redirected message, since the message before it on the same connection. The
+ * prefill before a first token is none. */
 struct latency {
 	__u64 chunks;
 	__u64 bytes;

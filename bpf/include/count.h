@@ -42,6 +42,7 @@ static __always_inline __u32 log2_of(__u64 v)
 	return r + (v >> 1 ? 1 : 0);
 }
 
+/* Counts a redirected message. gap_ns 0: there is no gap before it. */
 static __always_inline void count_chunk(__u32 backend, __u32 bytes, __u64 gap_ns)
 {
 	struct latency *l = bpf_map_lookup_elem(&latency, &backend);
@@ -51,6 +52,8 @@ static __always_inline void count_chunk(__u32 backend, __u32 bytes, __u64 gap_ns
 		return;
 	l->chunks++;
 	l->bytes += bytes;
+	if (!gap_ns)
+		return;
 	l->gap_ns += gap_ns;
 	if (i >= GAP_BUCKETS)
 		i = GAP_BUCKETS - 1;

@@ -201,6 +201,7 @@ static __always_inline void decide(struct sk_msg_md *msg)
 
 		flow->mode = ARM_CHUNKS;
 		tell_first(&first);
+		last = now; /* before it was the prefill, which is no gap */
 	}
 	count_chunk(flow->backend, size, now - last);
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/tautline/tautline/bpf"
+	"github.com/tautline/tautline/maps"
 	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/splice"
 )
@@ -68,6 +69,27 @@ func TestFirstToken(t *testing.T) {
 	if c[bpf.ArmTaken].Events != 3 || c[bpf.Redirected].Events != 9 || c[bpf.PassLast].Events != 3 {
 		t.Errorf("%d arms, %d redirected, %d last chunks", c[bpf.ArmTaken].Events, c[bpf.Redirected].Events, c[bpf.PassLast].Events)
 	}
+}
+
+// The wait for the first token is no gap between chunks: it is the prefill.
+func TestPrefillIsNoGap(t *testing.T) {
+	w := newWire(t)
+	if err := w.set.PutBackend(0, maps.Backend{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	target, client := w.client()
+	r, _ := w.head(target, client)
+	for n := range uint64(3) {
+		w.move(w.server, client, chunk("data: {}\n\n"))
+		l, ok, err := w.set.Latency(0)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		if l.Chunks != n+1 || l.Count() != n || (l.Sum > 0) != (n > 0) {
+			t.Errorf("%d chunks and %d gaps, %v in all; want %d and %d", l.Chunks, l.Count(), l.Sum, n+1, n)
+		}
+	}
+	r.Abort()
 }
 
 // What comes before the first token, or is cut, comes to the agent; nobody is told.

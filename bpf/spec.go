@@ -75,6 +75,7 @@ const (
 	ClaimFailed      = TautlineReasonCLAIM_FAILED
 	ArmTaken         = TautlineReasonARM_TAKEN
 	ArmMissed        = TautlineReasonARM_MISSED
+	FirstLost        = TautlineReasonFIRST_LOST
 	Redirected       = TautlineReasonREDIRECTED
 	PassIdle         = TautlineReasonPASS_IDLE
 	PassLast         = TautlineReasonPASS_LAST
@@ -98,6 +99,7 @@ var reasonNames = [ReasonCount]string{
 	ClaimFailed:      "claim_failed",
 	ArmTaken:         "arm_taken",
 	ArmMissed:        "arm_missed",
+	FirstLost:        "first_lost",
 	Redirected:       "redirected",
 	PassIdle:         "pass_idle",
 	PassLast:         "pass_last",

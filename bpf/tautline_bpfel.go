@@ -134,18 +134,19 @@ const (
 	TautlineReasonCLAIM_FAILED      TautlineReason = 5
 	TautlineReasonARM_TAKEN         TautlineReason = 6
 	TautlineReasonARM_MISSED        TautlineReason = 7
-	TautlineReasonREDIRECTED        TautlineReason = 8
-	TautlineReasonPASS_IDLE         TautlineReason = 9
-	TautlineReasonPASS_LAST         TautlineReason = 10
-	TautlineReasonPASS_CREDIT       TautlineReason = 11
-	TautlineReasonPASS_WINDOW       TautlineReason = 12
-	TautlineReasonPASS_PARTIAL      TautlineReason = 13
-	TautlineReasonPASS_FRAMING      TautlineReason = 14
-	TautlineReasonPASS_EVENT        TautlineReason = 15
-	TautlineReasonPASS_TARGET       TautlineReason = 16
-	TautlineReasonPASS_STALE        TautlineReason = 17
-	TautlineReasonPASS_BYPASSED     TautlineReason = 18
-	TautlineReasonREASON_COUNT      TautlineReason = 19
+	TautlineReasonFIRST_LOST        TautlineReason = 8
+	TautlineReasonREDIRECTED        TautlineReason = 9
+	TautlineReasonPASS_IDLE         TautlineReason = 10
+	TautlineReasonPASS_LAST         TautlineReason = 11
+	TautlineReasonPASS_CREDIT       TautlineReason = 12
+	TautlineReasonPASS_WINDOW       TautlineReason = 13
+	TautlineReasonPASS_PARTIAL      TautlineReason = 14
+	TautlineReasonPASS_FRAMING      TautlineReason = 15
+	TautlineReasonPASS_EVENT        TautlineReason = 16
+	TautlineReasonPASS_TARGET       TautlineReason = 17
+	TautlineReasonPASS_STALE        TautlineReason = 18
+	TautlineReasonPASS_BYPASSED     TautlineReason = 19
+	TautlineReasonREASON_COUNT      TautlineReason = 20
 )
 
 // Names of all BPF objects in the ELF.

@@ -81,7 +81,8 @@ struct claim {
 	__u64 cookie;
 };
 
-/* Why a socket was taken or not, and what became of each message. */
+/* Why a socket was taken or not, what became of each arm and, from REDIRECTED on, of
+ * each message. */
 enum reason {
 	CLAIM_TAKEN,
 	CLAIM_MISMATCH,        /* same addresses, other sequence numbers: not ours */
@@ -91,6 +92,7 @@ enum reason {
 	CLAIM_FAILED,          /* any other error */
 	ARM_TAKEN,
 	ARM_MISSED,            /* bytes were under way: the position is another */
+	FIRST_LOST,            /* the ring of first tokens is full: the agent is not told */
 	REDIRECTED,
 	PASS_IDLE,             /* not spliced: nothing wrong */
 	PASS_LAST,             /* holds the terminating chunk */

@@ -200,7 +200,8 @@ static __always_inline void decide(struct sk_msg_md *msg)
 		struct first_token first = { .response = flow->response, .ns = now };
 
 		flow->mode = ARM_CHUNKS;
-		tell_first(&first);
+		if (tell_first(&first))
+			count(FIRST_LOST, 0);
 		last = now; /* before it was the prefill, which is no gap */
 	}
 	count_chunk(flow->backend, size, now - last);

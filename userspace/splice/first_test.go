@@ -227,6 +227,9 @@ func TestFirstTokensAreLost(t *testing.T) {
 	if times < n-20 || times >= n {
 		t.Errorf("told of %d of %d: is the ring not full?", times, n)
 	}
+	if lost := w.counters()[bpf.FirstLost].Events; lost != uint64(n-times) {
+		t.Errorf("%d first tokens are counted as lost, want %d", lost, n-times)
+	}
 }
 
 // The event that tells the usage comes to the agent where it is asked for; the first

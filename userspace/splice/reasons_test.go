@@ -33,6 +33,7 @@ func TestEveryReasonIsProvoked(t *testing.T) {
 		bpf.ClaimFailed:  nil,
 		bpf.ArmTaken:     TestVerdicts,
 		bpf.ArmMissed:    TestArmMissesBytesUnderWay,
+		bpf.FirstLost:    TestFirstTokensAreLost,
 		bpf.Redirected:   TestVerdicts,
 		bpf.PassIdle:     TestVerdicts,
 		bpf.PassLast:     TestVerdicts,

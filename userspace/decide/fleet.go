@@ -238,15 +238,15 @@ func (f *Fleet) setCapacity(slot int, always bool) {
 	}
 }
 
-// PollFailed takes in a poll without a result. It changes no admission.
+// PollFailed takes in a poll without a result. It ejects nobody.
 func (f *Fleet) PollFailed(slot int, now Instant) { f.load.PollFailed(slot, now) }
 
 // ConnectFailed takes in a connection that could not be made: the backend is
 // ejected for a back-off that doubles with each failed probe.
 func (f *Fleet) ConnectFailed(slot int, now Instant) { f.load.ConnectFailed(slot, now) }
 
-// Unreachable takes in a poll that found nobody to connect to, after PollFailed: no
-// request probes the backend until a poll finds somebody.
+// Unreachable takes in a poll that found nobody to connect to: no request probes the
+// backend until a poll finds somebody.
 func (f *Fleet) Unreachable(slot int, now Instant) { f.load.Unreachable(slot, now) }
 
 // Status takes in the status of an answer. 5xx in a row eject; 4xx never does.

@@ -197,13 +197,15 @@ func TestNoRequestProbesABackendThatPollsFindGone(t *testing.T) {
 		b := books(t, 1)
 		const long = 1000 * sec
 		for at := sec; at < long; at += sec {
-			b.PollFailed(0, at)
 			b.Unreachable(0, at)
 			wantRefusal(t, b, at, Ejected)
 			wantRefusal(t, b, at+sec-1, Ejected)
 			if b.View(0, at).Trial {
 				t.Fatalf("at %v: on trial", at)
 			}
+		}
+		if n := b.Engine(0).PollFailures; n != 999 {
+			t.Errorf("%d polls failed, want 999", n)
 		}
 		c.found(b, long)
 		wantRefusal(t, b, long+Default().BackoffMax, Admitted)

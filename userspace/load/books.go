@@ -135,13 +135,14 @@ func (b *Books) ConnectFailed(slot int, now time.Duration) {
 	}
 }
 
-// Unreachable records a poll that found nobody to connect to: a failed connect, after
-// which no request is the one to find out whether somebody is there again, as long as
-// the polls can. It goes after PollFailed.
+// Unreachable records a poll without a result that found nobody to connect to: a failed
+// connect, after which no request is the one to find out whether somebody is there
+// again, as long as the polls can.
 func (b *Books) Unreachable(slot int, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a := b.account(slot); a != nil {
+		a.failures++
 		a.breaker.unreachable(&b.params, now)
 	}
 }
@@ -193,15 +194,15 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 	return restart
 }
 
-// PollFailed records a poll without a result. It does not change admission: a
-// backend whose metrics are stale may serve well, and one that does not serve
-// is found by its connects.
+// PollFailed records a poll without a result where somebody was there, or may have
+// been. It ejects nobody: a backend whose metrics are stale may serve well, and one that
+// does not serve is found by its connects.
 func (b *Books) PollFailed(slot int, _ time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if a := b.account(slot); a != nil {
 		a.failures++
-		a.breaker.gone = false // unless Unreachable says so
+		a.breaker.gone = false
 	}
 }
 

@@ -85,7 +85,7 @@ func (e *ear) next(t *testing.T, fits func(told) bool) told {
 	}
 }
 
-func observed(x told) bool { return !x.failed && x.models == nil }
+func observed(x told) bool { return !x.failed && !x.dead && x.models == nil }
 func failed(x told) bool   { return x.failed }
 func models(x told) bool   { return x.models != nil }
 

@@ -30,8 +30,8 @@ type Sink interface {
 	Observe(slot int, s load.Sample, now time.Duration)
 	// PollFailed takes a poll that brought nothing.
 	PollFailed(slot int, now time.Duration)
-	// Unreachable takes the second and every further poll in a row that found
-	// nobody to connect to; PollFailed came before it.
+	// Unreachable takes, instead of PollFailed, a poll that found nobody to connect
+	// to, and is not the first in a row that failed.
 	Unreachable(slot int, now time.Duration)
 	// SetModels takes the served models when they changed, sorted, never empty.
 	SetModels(slot int, models []string)

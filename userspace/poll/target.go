@@ -140,11 +140,12 @@ func (t *target) poll(ctx context.Context, p *Params) {
 	}
 	inARow := t.count(no)
 	if no != nil {
-		t.poller.sink.PollFailed(t.Slot, now)
 		// One broken connection may be chance; two in a row mean that nobody
 		// answers at the port that requests go to, too.
 		if no.reason == ReasonConnect && inARow > 1 {
 			t.poller.sink.Unreachable(t.Slot, now)
+		} else {
+			t.poller.sink.PollFailed(t.Slot, now)
 		}
 		t.failing = true
 		return
@@ -170,7 +171,8 @@ func restarted(old, new *load.Sample) bool {
 
 // ask tries the known source, and those after it when the backend answers but
 // has nothing to say there. A backend that does not answer at all is asked
-// once only.
+// once only, but again where it hangs up, or nobody is there, and it was asked
+// whether it is an agent: that may be the engine's way to refuse a path.
 func (t *target) ask(ctx context.Context, p *Params) (load.Sample, *failure) {
 	for ; ; t.source = t.next() {
 		s, no := t.from(ctx, p, t.source)

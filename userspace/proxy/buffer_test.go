@@ -51,7 +51,6 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestAnnouncedLengthClaimsLittle: a Content-Length alone must not cost memory.
 // panicking is a body that net/http finds read by two.
 type panicking struct{}
 
@@ -68,6 +67,7 @@ func TestFillGivesBackOnAPanic(t *testing.T) {
 	}
 }
 
+// TestAnnouncedLengthClaimsLittle: a Content-Length alone must not cost memory.
 func TestAnnouncedLengthClaimsLittle(t *testing.T) {
 	var s buffers
 	held := int64(0)

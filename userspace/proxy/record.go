@@ -7,7 +7,8 @@ import (
 )
 
 // Recorder is told what happened. Its methods are called from the request's
-// goroutine, must not block, and may be called concurrently.
+// goroutine, FirstToken by whichever goroutine learns of one (ResponseInfo), so it must
+// call neither Router nor Splicer. They must not block, and may be called concurrently.
 type Recorder interface {
 	// Decided reports each choice, a retry's too.
 	Decided(d decide.Decision)

@@ -41,8 +41,8 @@ func Failed(checks []Check) error {
 }
 
 // SelfTest splices on loopback with real sockets: a claim, an arm, redirected
-// chunks, the terminator, a client that is slow. What a kernel's version promises
-// does not count, this does. It ends after the first check that fails, within the
+// chunks, the terminator, a first token, a client that is slow. What a kernel's version
+// promises does not count, this does. It ends after the first check that fails, within the
 // context's deadline or ten seconds, and leaves nothing behind, in the kernel's
 // counters neither: nobody else may use the maps meanwhile.
 func SelfTest(ctx context.Context, set *maps.Set, p Params) []Check {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/test/testutil"
+	"github.com/tautline/tautline/userspace/decide"
 )
 
 // calls is a Splicer that writes down how it is used.
@@ -97,6 +98,34 @@ func TestSplicerIsCalledInOrder(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// stopwatch is a Recorder that keeps the last time to a first token.
+type stopwatch struct {
+	NoRecorder
+	ttft time.Duration
+}
+
+func (s *stopwatch) FirstToken(_ string, ttft time.Duration) { s.ttft = ttft }
+
+// TestTimeToAFirstTokenInTheKernel is taken from when it passed, not from when the agent
+// heard of it; what cannot be, because it is older than its request, is not believed.
+func TestTimeToAFirstTokenInTheKernel(t *testing.T) {
+	const began, now = 10 * time.Second, 15 * time.Second
+	for ago, want := range map[time.Duration]time.Duration{
+		0:                    5 * time.Second,
+		2 * time.Second:      3 * time.Second,
+		5 * time.Second:      0,
+		5*time.Second + 1:    5 * time.Second,
+		24 * 365 * time.Hour: 5 * time.Second,
+	} {
+		s := &stopwatch{}
+		p := &Proxy{recorder: s, clock: func() decide.Instant { return now }}
+		c := &copying{x: &exchange{p: p, began: began}, a: &attempt{backend: &backend{name: "a"}}}
+		if c.firstToken(ago); s.ttft != want || !c.token.Load() {
+			t.Errorf("%v ago: %v after the request, want %v", ago, s.ttft, want)
+		}
 	}
 }
 

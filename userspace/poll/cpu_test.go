@@ -91,6 +91,7 @@ type deaf struct{}
 func (deaf) Observe(int, load.Sample, time.Duration) {}
 func (deaf) PollFailed(int, time.Duration)           {}
 func (deaf) Unreachable(int, time.Duration)          {}
+func (deaf) ConnectFailed(int, time.Duration)        {}
 func (deaf) SetModels(int, []string)                 {}
 
 // BenchmarkHundredBackends polls a hundred backends each second; one iteration

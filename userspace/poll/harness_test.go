@@ -30,7 +30,8 @@ type told struct {
 	slot   int
 	sample load.Sample
 	failed bool
-	dead   bool
+	dead   bool // nobody is there
+	hung   bool // somebody hung up
 	models []string
 	at     time.Duration
 }
@@ -62,6 +63,10 @@ func (e *ear) Unreachable(slot int, now time.Duration) {
 	e.hear(told{slot: slot, dead: true, at: now})
 }
 
+func (e *ear) ConnectFailed(slot int, now time.Duration) {
+	e.hear(told{slot: slot, hung: true, at: now})
+}
+
 func (e *ear) PollFailed(slot int, now time.Duration) {
 	e.hear(told{slot: slot, failed: true, at: now})
 }
@@ -85,7 +90,7 @@ func (e *ear) next(t *testing.T, fits func(told) bool) told {
 	}
 }
 
-func observed(x told) bool { return !x.failed && !x.dead && x.models == nil }
+func observed(x told) bool { return !x.failed && !x.dead && !x.hung && x.models == nil }
 func failed(x told) bool   { return x.failed }
 func models(x told) bool   { return x.models != nil }
 

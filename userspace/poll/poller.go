@@ -33,6 +33,9 @@ type Sink interface {
 	// Unreachable takes, instead of PollFailed, a poll that found nobody to connect
 	// to, and is not the first in a row that failed.
 	Unreachable(slot int, now time.Duration)
+	// ConnectFailed takes such a poll that found somebody who hung up, or said what is
+	// no answer; PollFailed came before it.
+	ConnectFailed(slot int, now time.Duration)
 	// SetModels takes the served models when they changed, sorted, never empty.
 	SetModels(slot int, models []string)
 }

@@ -112,6 +112,32 @@ func TestBackendThatIsDownComesBack(t *testing.T) {
 	ear.next(t, failed)
 }
 
+// TestBackendThatHangsUp on polls may serve requests: it is not taken for one where
+// nobody is, which no request would be sent to for as long as polls fail. But something
+// that only accepts, in front of a dead one, must not pass for well either.
+func TestBackendThatHangsUp(t *testing.T) {
+	for name, hangUp := range map[string]http.HandlerFunc{
+		"without an answer": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"within the head": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Long", strings.Repeat("x", 2*headBytes))
+			says(page)(w, nil)
+		},
+	} {
+		e := healthy(t)
+		e.set("/metrics", hangUp)
+		_, ear := poller(t, fast(), e.URL)
+		var got []told
+		for range 5 {
+			got = append(got, ear.next(t, func(told) bool { return true }))
+		}
+		for i, x := range got { // failed, failed and hung, failed and hung
+			if hung := i == 2 || i == 4; x.dead || x.hung != hung || x.failed == hung {
+				t.Errorf("%s: told %+v at %d", name, x, i)
+			}
+		}
+	}
+}
+
 // TestBackendThatMisbehaves: each costs a poll, is counted under its reason,
 // and does not keep the next good answer away.
 func TestBackendThatMisbehaves(t *testing.T) {

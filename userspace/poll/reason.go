@@ -1,5 +1,10 @@
 package poll
 
+import (
+	"errors"
+	"net"
+)
+
 // Reason says why a request of a poll brought nothing.
 type Reason uint8
 
@@ -50,6 +55,12 @@ type failure struct {
 	reason Reason
 	status int // of an answer that is no success
 	err    error
+}
+
+// nobody tells whether there was nobody to connect to.
+func (f *failure) nobody() bool {
+	var dial *net.OpError
+	return f.reason == ReasonConnect && errors.As(f.err, &dial) && dial.Op == "dial"
 }
 
 func (f *failure) String() string {

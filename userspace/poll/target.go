@@ -140,14 +140,8 @@ func (t *target) poll(ctx context.Context, p *Params) {
 	}
 	inARow := t.count(no)
 	if no != nil {
-		// One broken connection may be chance; two in a row mean that nobody
-		// answers at the port that requests go to, too.
-		if no.reason == ReasonConnect && inARow > 1 {
-			t.poller.sink.Unreachable(t.Slot, now)
-		} else {
-			t.poller.sink.PollFailed(t.Slot, now)
-		}
 		t.failing = true
+		t.tellFailure(no, inARow, now)
 		return
 	}
 	if stale || restarted(&t.last, &s) {
@@ -161,6 +155,22 @@ func (t *target) poll(ctx context.Context, p *Params) {
 		return
 	}
 	t.poller.sink.Observe(t.Slot, s, now)
+}
+
+// tellFailure tells the sink what a poll without a result says about the backend. One
+// broken connection may be chance; two in a row mean that nobody answers at the port
+// that requests go to, too. Where somebody takes the connection and hangs up it may be
+// for this question only: requests may find out.
+func (t *target) tellFailure(no *failure, inARow int, now time.Duration) {
+	switch {
+	case no.reason != ReasonConnect || inARow < 2:
+		t.poller.sink.PollFailed(t.Slot, now)
+	case no.nobody():
+		t.poller.sink.Unreachable(t.Slot, now)
+	default:
+		t.poller.sink.PollFailed(t.Slot, now)
+		t.poller.sink.ConnectFailed(t.Slot, now)
+	}
 }
 
 // restarted reports that the engine began anew between two samples.

@@ -288,7 +288,7 @@ func TestChaos(t *testing.T) {
 	wg.Wait()
 	g.idle()
 	// A request that was cancelled at once may never have been sent.
-	if n := len(g.ledger.ends); n > workers*each || n < workers*each/2 {
+	if n := len(g.ledger.ended()); n > workers*each || n < workers*each/2 {
 		t.Errorf("%d ends of %d requests", n, workers*each)
 	}
 }
@@ -432,7 +432,7 @@ func TestDrainTimeIsOver(t *testing.T) {
 	<-gone
 	<-gone
 	g.idle()
-	for _, s := range g.ledger.ends {
+	for _, s := range g.ledger.ended() {
 		if s.Abort != AbortDrain && s.Refusal != RefusalDrain {
 			t.Errorf("recorded %+v", s)
 		}

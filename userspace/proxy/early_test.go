@@ -56,7 +56,7 @@ func TestAnswerBeforeTheUploadsEnd(t *testing.T) {
 				t.Errorf("then came %q", more)
 			}
 			g.idle()
-			for _, s := range g.ledger.ends {
+			for _, s := range g.ledger.ended() {
 				if s.Abort == AbortHandler {
 					t.Errorf("a handler panicked: %+v", s)
 				}

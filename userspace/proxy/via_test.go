@@ -57,8 +57,8 @@ func TestTwoAgentsThatNameEachOther(t *testing.T) {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 		}
 		g.last(2) // both visits have ended, in any order
-		if n := slices.IndexFunc(g.ledger.ends, func(s Summary) bool { return s.Refusal == RefusalLoop }); n < 0 {
-			t.Errorf("%s: recorded %+v", path, g.ledger.ends)
+		if n := slices.IndexFunc(g.ledger.ended(), func(s Summary) bool { return s.Refusal == RefusalLoop }); n < 0 {
+			t.Errorf("%s: recorded %+v", path, g.ledger.ended())
 		}
 		g.idle()
 		h.idle()

@@ -1,0 +1,31 @@
+package splice
+
+import (
+	"testing"
+	"time"
+)
+
+// TestWaiting: each response is told once, of its own token and not after its end, and
+// nothing is kept of one that has ended.
+func TestWaiting(t *testing.T) {
+	s := New(nil, Default())
+	heard := map[string]time.Duration{}
+	times := 0
+	begin := func(name string) *Response {
+		return &Response{s: s, number: s.waiting.enter(func(ago time.Duration) { heard[name], times = ago, times+1 })}
+	}
+	told, ended, idle := begin("told"), begin("ended"), begin("idle")
+	ended.end()
+	s.waiting.came(ended.number, 1)
+	s.waiting.came(told.number, 2)
+	s.waiting.came(told.number, 3)
+	s.waiting.came(idle.number+1, 4) // nobody's
+	if times != 1 || heard["told"] != 2 {
+		t.Errorf("told %d times: %v", times, heard)
+	}
+	told.end()
+	idle.end()
+	if n := len(s.waiting.tell); n != 0 {
+		t.Errorf("%d responses are kept that have ended", n)
+	}
+}

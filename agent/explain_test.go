@@ -17,7 +17,7 @@ import (
 func TestExplainWithoutAQueueToCompare(t *testing.T) {
 	mute := httptest.NewServer(http.NotFoundHandler())
 	defer mute.Close()
-	cfg := settings(t, map[string]any{"routing.policy": "queue-priced"}, busy(t, 3, 100, "x"), mute.URL, mute.URL)
+	cfg := settings(t, map[string]any{"routing.policy": "queue-priced", "poll.window": "1m"}, busy(t, 3, 100, "x"), mute.URL, mute.URL)
 	a, err := New(t.Context(), cfg, Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

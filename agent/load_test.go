@@ -36,9 +36,9 @@ func busy(t *testing.T, waiting int, started float64, models ...string) string {
 // TestAGatewayIsTheSumOfItsEngines: what one site knows of another is not the queue,
 // the models and the start of whichever engine a poll happens to reach.
 func TestAGatewayIsTheSumOfItsEngines(t *testing.T) {
-	siteB, _ := start(t, settings(t, map[string]any{"site": "b"}, busy(t, 0, 100, "x"), busy(t, 9, 200, "y")))
+	siteB, _ := start(t, settings(t, map[string]any{"site": "b", "poll.window": "1m"}, busy(t, 0, 100, "x"), busy(t, 9, 200, "y")))
 	siteA, _ := start(t, settings(t, map[string]any{
-		"site": "a", "routing.policy": "always-sticky",
+		"site": "a", "routing.policy": "always-sticky", "poll.window": "1m",
 		"backends": []map[string]any{{"name": "gateway", "url": "http://" + siteB.Addr(), "site": "b"}},
 	}))
 	state := func() decide.BackendState { return siteA.fleet.Snapshot(siteA.now(), nil)[0] }

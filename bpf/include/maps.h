@@ -88,7 +88,7 @@ struct {
 } meta SEC(".maps");
 
 /* First tokens that the agent has not seen pass. Kernel writes, and wakes nobody:
- * the agent reads when it wants to know. Full: the agent learns of the first token
+ * the agent reads when it wants to know. Full: counted; the agent learns of the token
  * from the end of the response. Not pinned. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -30,6 +30,15 @@ func Dir(pinPath string) string {
 	return filepath.Join(pinPath, fmt.Sprintf("v%d", bpf.Version))
 }
 
+// Older returns the directories that earlier versions' pins would have.
+func Older(pinPath string) []string {
+	var dirs []string
+	for v := 1; v < bpf.Version; v++ {
+		dirs = append(dirs, filepath.Join(pinPath, fmt.Sprintf("v%d", v)))
+	}
+	return dirs
+}
+
 // Set is the maps of one data path. Its methods are safe for concurrent use.
 type Set struct {
 	m      bpf.TautlineMaps

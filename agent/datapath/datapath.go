@@ -166,6 +166,11 @@ func (d *Datapath) takePins(pinPath string) error {
 	if err := maps.Verify(pinPath); err != nil && !errors.Is(err, maps.ErrNotPinned) {
 		return err
 	}
+	for _, dir := range maps.Older(pinPath) {
+		// The lock says that nobody uses them any more. What cannot be removed costs
+		// some memory, and is in nobody's way.
+		_ = os.RemoveAll(dir)
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package datapath_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,7 +99,32 @@ func TestPins(t *testing.T) {
 	}
 }
 
-// What operators see with the tool that they have.
+// TestPinsOfOlderVersions: after an upgrade nobody would remove them.
+func TestPinsOfOlderVersions(t *testing.T) {
+	pins := pinPath(t)
+	if err := open(t, pins).Close(); err != nil {
+		t.Fatal(err)
+	}
+	older := maps.Older(pins)
+	old := older[len(older)-1]
+	if err := os.Rename(maps.Dir(pins), old); err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Join(pins, "mine")
+	if err := os.Mkdir(beside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, pins).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is still there: %v", old, err)
+	}
+	if _, err := os.Stat(beside); err != nil {
+		t.Errorf("what is not ours: %v", err)
+	}
+}
+
 // TestPredecessorsBackendsAreForgotten: their rows would stand beside ours, and
 // their chunk gaps would be taken for those of the backends that have their numbers.
 func TestPredecessorsBackendsAreForgotten(t *testing.T) {
@@ -124,6 +150,7 @@ func TestPredecessorsBackendsAreForgotten(t *testing.T) {
 	}
 }
 
+// What operators see with the tool that they have.
 func TestBpftoolReadsBackends(t *testing.T) {
 	bpftool, err := exec.LookPath("bpftool")
 	if err != nil {

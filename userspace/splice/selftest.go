@@ -320,7 +320,7 @@ func (l *loop) token(context.Context) (string, error) {
 	if err := expect(l.client, event); err != nil {
 		return "", err
 	}
-	if l.s.FirstTokens(); told != 1 {
+	if l.s.CatchUp(); told != 1 {
 		return "", errors.New("the agent heard nothing of a first token that was redirected")
 	}
 	return "a first token went from the server to the client, and the agent was told", l.finish(r)

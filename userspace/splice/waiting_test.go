@@ -12,14 +12,14 @@ func TestWaiting(t *testing.T) {
 	heard := map[string]time.Duration{}
 	times := 0
 	begin := func(name string) *Response {
-		return &Response{s: s, number: s.waiting.enter(func(ago time.Duration) { heard[name], times = ago, times+1 })}
+		return &Response{s: s, number: s.waiting.enter(word{first: func(ago time.Duration) { heard[name], times = ago, times+1 }})}
 	}
 	told, ended, idle := begin("told"), begin("ended"), begin("idle")
 	ended.end()
-	s.waiting.came(ended.number, 1)
-	s.waiting.came(told.number, 2)
-	s.waiting.came(told.number, 3)
-	s.waiting.came(idle.number+1, 4) // nobody's
+	s.waiting.first(ended.number, 1)
+	s.waiting.first(told.number, 2)
+	s.waiting.first(told.number, 3)
+	s.waiting.first(idle.number+1, 4) // nobody's
 	if times != 1 || heard["told"] != 2 {
 		t.Errorf("told %d times: %v", times, heard)
 	}

@@ -302,7 +302,7 @@ func TestUsageInTheKernel(t *testing.T) {
 			_ = resp.Body.Close()
 			g.last(1)
 			g.idle()
-			if got := g.fleet.Snapshot(0, nil)[0].UsageTokens; int64(got) != tc.want {
+			if got := g.fleet.Snapshot(0, nil)[0].UsageTokens; got != tc.want {
 				t.Errorf("%d prompt tokens were reported, want %d; %s", got, tc.want, strings.Join(s.log, ","))
 			}
 		})

@@ -39,6 +39,13 @@ func newModelserver() *cobra.Command {
 			return usageError("%v", err)
 		}
 		for _, addr := range listen {
+			if _, port, err := net.SplitHostPort(addr); err != nil {
+				return usageError("--listen: %v", err)
+			} else if _, err := net.LookupPort("tcp", port); err != nil {
+				return usageError("--listen %s: no such port", addr)
+			}
+		}
+		for _, addr := range listen {
 			ln, err := net.Listen("tcp", addr)
 			if err != nil {
 				return err

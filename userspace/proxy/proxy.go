@@ -20,6 +20,7 @@ type Router interface {
 	Route(r decide.Request, now decide.Instant) (decide.Ticket, decide.Decision)
 	ConnectFailed(slot int, now decide.Instant)
 	Status(slot, code int, now decide.Instant)
+	Unlearned(model string) bool
 }
 
 // Options are what a Proxy is made of. Params, Router and Hasher are required.

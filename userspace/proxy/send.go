@@ -108,10 +108,10 @@ func (x *exchange) retried(why Retry) {
 // what engines whose queue is full say before they begin (vLLM's
 // --max-num-queued-reqs and -tokens, SGLang's --max-queued-requests), 508 what a
 // gateway says that would send the request back here. 429 is the client's own
-// limit, other 5xx may come in the middle of the work.
+// limit, other 5xx may come in the middle of the work. SGLang's 503 may stand inside
+// a stream.
 func (x *exchange) refusedBy(a *attempt) bool {
-	code := a.resp.StatusCode
-	return a.keep && (code == http.StatusServiceUnavailable || code == http.StatusLoopDetected) &&
+	return a.keep && (a.code == http.StatusServiceUnavailable || a.code == http.StatusLoopDetected) &&
 		(x.length == 0 || x.body.Load() != nil) && x.r.Context().Err() == nil
 }
 

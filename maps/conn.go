@@ -50,8 +50,8 @@ func (s *Set) Announce(fd uintptr, backend uint32) error {
 // Flow returns the state of a connection; false when there is none.
 func (s *Set) Flow(key bpf.ConnKey) (bpf.Flow, bool, error) {
 	var f bpf.Flow
-	err := s.m.Flows.Lookup(&key, &f)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
+	err := do(unix.BPF_MAP_LOOKUP_ELEM, s.m.Flows, &key, &f)
+	if errors.Is(err, unix.ENOENT) {
 		return bpf.Flow{}, false, nil
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Set) Forget(key bpf.ConnKey) (bpf.Flow, bool, error) {
 // Arm offers the kernel to splice from the arm's position on, instead of any
 // offer before it.
 func (s *Set) Arm(key bpf.ConnKey, a bpf.Arm) error {
-	if err := s.m.Arms.Put(&key, &a); err != nil {
+	if err := do(unix.BPF_MAP_UPDATE_ELEM, s.m.Arms, &key, &a); err != nil {
 		return fmt.Errorf("arm: %w", err)
 	}
 	return nil
@@ -87,7 +87,8 @@ func (s *Set) Arm(key bpf.ConnKey, a bpf.Arm) error {
 
 // Disarm withdraws an offer that was not taken. None there is no error.
 func (s *Set) Disarm(key bpf.ConnKey) error {
-	if err := s.m.Arms.Delete(&key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	err := do[bpf.ConnKey, bpf.Arm](unix.BPF_MAP_DELETE_ELEM, s.m.Arms, &key, nil)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("disarm: %w", err)
 	}
 	return nil

@@ -24,7 +24,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if tcp == nil {
 		return c, nil
 	}
-	return &clientConn{Conn: tcp, tcp: tcp, raw: raw}, nil
+	return &clientConn{Conn: tcp, tcp: tcp, raw: raw, quick: newQuick(tcp, raw)}, nil
 }
 
 // A clientConn is a client's connection: a possible target. It counts what the
@@ -34,6 +34,7 @@ type clientConn struct {
 	net.Conn // the interface: what it lacks is not promoted, see backendConn
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
+	quick    *quick
 	written  atomic.Int64
 
 	// Of the response under way; one at a time, so no lock.
@@ -43,8 +44,10 @@ type clientConn struct {
 	redirected uint64 // bytes, over the life of the connection
 }
 
+func (c *clientConn) Read(p []byte) (int, error) { return c.quick.Read(p) }
+
 func (c *clientConn) Write(p []byte) (int, error) {
-	n, err := c.tcp.Write(p)
+	n, err := c.quick.Write(p)
 	c.written.Add(int64(n))
 	return n, err
 }
@@ -138,10 +141,10 @@ func (c *clientConn) cut() {
 // its unexported methods too, by which net.Buffers writes past Write.
 type backendConn struct {
 	net.Conn
-	tcp *net.TCPConn
-	raw syscall.RawConn
-	set *maps.Set
-	key bpf.ConnKey
+	tcp   *net.TCPConn
+	quick *quick
+	set   *maps.Set
+	key   bpf.ConnKey
 
 	mu       sync.Mutex
 	read     uint32 // bytes handed up, mod 2^32: the server's position
@@ -156,7 +159,7 @@ type backendConn struct {
 }
 
 func (b *backendConn) Read(p []byte) (int, error) {
-	n, err := b.tcp.Read(p)
+	n, err := b.quick.Read(p)
 	b.mu.Lock()
 	b.read += uint32(n)
 	b.fresh = b.fresh || n > 0
@@ -186,7 +189,7 @@ func (b *backendConn) Read(p []byte) (int, error) {
 // written to its end: then the framer finds no head and is lost.)
 func (b *backendConn) Write(p []byte) (int, error) {
 	b.begin()
-	return b.tcp.Write(p)
+	return b.quick.Write(p)
 }
 
 // SyscallConn gives access to the socket.
@@ -195,7 +198,7 @@ func (b *backendConn) SyscallConn() (syscall.RawConn, error) { return b.tcp.Sysc
 // WriteBuffers is Write of several buffers in one call.
 func (b *backendConn) WriteBuffers(v *net.Buffers) (int64, error) {
 	b.begin()
-	return v.WriteTo(b.tcp)
+	return b.quick.WriteBuffers(v)
 }
 
 func (b *backendConn) ReadFrom(r io.Reader) (int64, error) {

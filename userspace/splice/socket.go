@@ -31,11 +31,12 @@ func cookieOf(fd int) (uint64, error) {
 
 // queued returns the bytes that the peer has not acknowledged.
 func queued(fd int) (int, error) {
-	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	if err != nil {
-		return 0, fmt.Errorf("read SIOCOUTQ: %w", err)
+	var n int32
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCOUTQ, uintptr(unsafe.Pointer(&n)))
+	if errno != 0 {
+		return 0, fmt.Errorf("read SIOCOUTQ: %w", errno)
 	}
-	return n, nil
+	return int(n), nil
 }
 
 // keepsUp tells whether the peer has acknowledged all but unread bytes, and these
@@ -64,14 +65,22 @@ const (
 )
 
 func memInfo(fd int) (info [memWords]uint32, err error) {
-	// x/sys has no form of getsockopt for an array of numbers.
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	if errno != 0 {
-		return info, fmt.Errorf("read SO_MEMINFO: %w", errno)
+	if err := option(fd, unix.SOL_SOCKET, unix.SO_MEMINFO, &info); err != nil {
+		return info, fmt.Errorf("read SO_MEMINFO: %w", err)
 	}
 	return info, nil
+}
+
+// option reads an option of a socket; the kernel may know less of it than T holds.
+// It is a quick call: it never blocks.
+func option[T any](fd int, level, name uintptr, to *T) error {
+	size := uint32(unsafe.Sizeof(*to))
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), level, name,
+		uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // errDead says that the peer has reset the connection, or let it time out.
@@ -88,8 +97,8 @@ func position(fd int) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		after, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
+		var after unix.TCPInfo
+		if err := option(fd, unix.IPPROTO_TCP, unix.TCP_INFO, &after); err != nil {
 			return 0, fmt.Errorf("read TCP_INFO: %w", err)
 		}
 		if after.State == tcpClose {

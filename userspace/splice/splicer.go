@@ -135,7 +135,7 @@ func (s *Splicer) DialBackend(ctx context.Context, network, addr string, backend
 	if !ok {
 		return c, nil
 	}
-	return &backendConn{Conn: tcp, tcp: tcp, raw: raw, set: s.set, key: key}, nil
+	return &backendConn{Conn: tcp, tcp: tcp, quick: newQuick(tcp, raw), set: s.set, key: key}, nil
 }
 
 // keyOf returns the kernel's name of a connection that this agent dialled.

@@ -135,7 +135,8 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	a.proxy, err = proxy.New(proxy.Options{
 		Params: cfg.Proxy(), Router: a.fleet, Hasher: a.hasher, Splicer: splicer{a.kernel.splicer}, Pinner: &a.pins,
 		Recorder: a.recorder, Log: a.log, Clock: a.now,
-		Page: a.page,
+		Page:          a.page,
+		RefusesInside: func(slot int) bool { return a.poller.Engine(slot) == poll.SGLang },
 	})
 	if err != nil {
 		return err

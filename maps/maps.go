@@ -8,36 +8,12 @@ package maps
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/tautline/tautline/bpf"
 )
-
-var (
-	// ErrIncompatible says that the pins belong to another layout. They are left alone:
-	// stop the other version and remove its directory, or use another pin path.
-	ErrIncompatible = errors.New("incompatible pinned maps")
-	// ErrNotPinned says that there are no pins at the path; no agent has pinned any.
-	ErrNotPinned = errors.New("no pinned maps")
-)
-
-// Dir returns the directory of this version's pins below a pin path.
-func Dir(pinPath string) string {
-	return filepath.Join(pinPath, fmt.Sprintf("v%d", bpf.Version))
-}
-
-// Older returns the directories that earlier versions' pins would have.
-func Older(pinPath string) []string {
-	var dirs []string
-	for v := 1; v < bpf.Version; v++ {
-		dirs = append(dirs, filepath.Join(pinPath, fmt.Sprintf("v%d", v)))
-	}
-	return dirs
-}
 
 // Set is the maps of one data path. Its methods are safe for concurrent use.
 type Set struct {
@@ -62,7 +38,8 @@ func New(m bpf.TautlineMaps) (*Set, error) {
 }
 
 // Open opens the pins below pinPath for reading, after Verify. The caller closes
-// the Set. It returns ErrNotPinned or ErrIncompatible, wrapped, where that is so.
+// the Set. It returns ErrNotPinned, ErrHalfMade or ErrIncompatible, wrapped, where
+// that is so.
 func Open(pinPath string) (*Set, error) {
 	dir := Dir(pinPath)
 	if err := Verify(pinPath); err != nil {
@@ -77,52 +54,6 @@ func Open(pinPath string) (*Set, error) {
 		*s.field(name) = m
 	}
 	return &s, nil
-}
-
-// Verify compares the version and the digest in the meta pin with this program's.
-// No directory is ErrNotPinned; no meta pin or other values are ErrIncompatible. A
-// meta map that was never written (its agent died at birth) is accepted.
-func Verify(pinPath string) error {
-	dir := Dir(pinPath)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", ErrNotPinned, dir)
-	} else if err != nil {
-		return fmt.Errorf("look for pins: %w", err)
-	}
-	path := filepath.Join(dir, bpf.TautlineMapMeta)
-	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
-	if errors.Is(err, fs.ErrNotExist) {
-		if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 {
-			return fmt.Errorf("%w: %s", ErrNotPinned, dir)
-		}
-		return fmt.Errorf("%w: %s has no meta map", ErrIncompatible, dir)
-	}
-	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
-	}
-	var meta bpf.Meta
-	err = m.Lookup(uint32(0), &meta)
-	if err := errors.Join(err, m.Close()); err != nil {
-		return fmt.Errorf("%w: read %s: %v", ErrIncompatible, path, err)
-	}
-	want, err := Meta()
-	if err != nil {
-		return err
-	}
-	if meta != want && meta != (bpf.Meta{}) {
-		return fmt.Errorf("%w: %s has version %d digest %016x, this program version %d digest %016x",
-			ErrIncompatible, dir, meta.Version, meta.Digest, want.Version, want.Digest)
-	}
-	return nil
-}
-
-// Meta returns this program's row of the meta map.
-func Meta() (bpf.Meta, error) {
-	spec, err := bpf.LoadTautline()
-	if err != nil {
-		return bpf.Meta{}, fmt.Errorf("read embedded object: %w", err)
-	}
-	return bpf.Meta{Version: bpf.Version, Digest: bpf.Digest(spec)}, nil
 }
 
 // Close closes what the Set has opened itself.

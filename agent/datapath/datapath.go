@@ -44,13 +44,15 @@ type Datapath struct {
 	link   link.Link // referenced for as long as it must stay attached
 	set    *maps.Set
 	lock   *os.File
+	made   string // the pins' directory, where this start made it
 	cgroup string
 	whole  bool
 	swept  int
 }
 
 // Open loads, pins and attaches. On an error nothing stays loaded; pins that were
-// there stay as they were.
+// there stay as they were, and others are not left. Pins of a start that died half-way
+// are nobody's, and are made anew.
 //
 // It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrPinDenied, ErrLocked,
 // ErrRejected, maps.ErrIncompatible.
@@ -69,6 +71,9 @@ func Open(o Options) (*Datapath, error) {
 		}
 	}
 	if err := d.open(o); err != nil {
+		if d.made != "" { // the lock is still held
+			err = errors.Join(err, os.RemoveAll(d.made))
+		}
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -135,7 +140,7 @@ func (d *Datapath) open(o Options) error {
 	return nil
 }
 
-// preparePins makes the directory, takes the lock and refuses what does not fit.
+// preparePins takes the lock, refuses what does not fit and makes the directory.
 func (d *Datapath) preparePins(pinPath string) error {
 	return denied(d.takePins(pinPath))
 }
@@ -152,8 +157,8 @@ func (d *Datapath) takePins(pinPath string) error {
 	if err := onBPFFS(pinPath); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(maps.Dir(pinPath), 0o700); err != nil {
-		return fmt.Errorf("make pin directory: %w", err)
+	if err := os.MkdirAll(pinPath, 0o700); err != nil {
+		return fmt.Errorf("make pin path: %w", err)
 	}
 	lock, err := os.Open(pinPath)
 	if err != nil {
@@ -163,7 +168,7 @@ func (d *Datapath) takePins(pinPath string) error {
 	if err := flock(lock, pinPath); err != nil {
 		return err
 	}
-	if err := maps.Verify(pinPath); err != nil && !errors.Is(err, maps.ErrNotPinned) {
+	if err := d.makeDir(pinPath); err != nil {
 		return err
 	}
 	for _, dir := range maps.Older(pinPath) {
@@ -171,6 +176,27 @@ func (d *Datapath) takePins(pinPath string) error {
 		// some memory, and is in nobody's way.
 		_ = os.RemoveAll(dir)
 	}
+	return nil
+}
+
+// makeDir makes the directory of the pins, unless they are there and fit. What is
+// half made is taken away first: the lock says that nobody is making it.
+func (d *Datapath) makeDir(pinPath string) error {
+	dir := maps.Dir(pinPath)
+	switch err := maps.Verify(pinPath); {
+	case err == nil:
+		return nil
+	case errors.Is(err, maps.ErrHalfMade):
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove what a start that died has left: %w", err)
+		}
+	case !errors.Is(err, maps.ErrNotPinned):
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make pin directory: %w", err)
+	}
+	d.made = dir
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
 	"github.com/tautline/tautline/agent/datapath"
 	"github.com/tautline/tautline/bpf"
@@ -186,7 +187,27 @@ func TestIncompatiblePins(t *testing.T) {
 			defer m.Close()
 			return m.Put(uint32(0), bpf.Meta{Version: bpf.Version, Digest: 1})
 		},
-		"no meta": func(dir string) error { return os.Remove(filepath.Join(dir, "meta")) },
+		"no meta, and a name of somebody else": func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, "meta")), os.Mkdir(filepath.Join(dir, "mine"), 0o700))
+		},
+		"no meta, and no map under a name of ours": func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, "meta")),
+				os.Remove(filepath.Join(dir, "flows")), os.Mkdir(filepath.Join(dir, "flows"), 0o700))
+		},
+		"no meta, and a program under a name of ours": func(dir string) error {
+			if err := errors.Join(os.Remove(filepath.Join(dir, "meta")), os.Remove(filepath.Join(dir, "flows"))); err != nil {
+				return err
+			}
+			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+				Type: ebpf.SocketFilter, License: "GPL",
+				Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+			})
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			return p.Pin(filepath.Join(dir, "flows"))
+		},
 		"another size": func(dir string) error {
 			if err := os.Remove(filepath.Join(dir, "arms")); err != nil {
 				return err

@@ -109,6 +109,8 @@ func pinCheck(pinPath string) Check {
 		c.Detail += " is compatible"
 	case errors.Is(err, maps.ErrNotPinned):
 		c.Detail += " is free"
+	case errors.Is(err, maps.ErrHalfMade):
+		c.Detail += " is half made: an agent is starting, or one died while it started; the next start makes it anew"
 	case errors.Is(err, maps.ErrIncompatible):
 		c.Detail, c.Advice = err.Error(), "stop the other version and remove "+maps.Dir(pinPath)+", or set another splice.pin_path"
 		return c

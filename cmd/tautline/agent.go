@@ -49,10 +49,28 @@ func newAgent() *cobra.Command {
 			}
 			over["backends"] = list
 		}
+		if err := flagsAlone(over); err != nil {
+			return err
+		}
 		return runAgent(c, func() (*config.Config, error) { return config.Load(*file, over) })
 	}
 	addLifetime(c)
 	return c
+}
+
+// flagsAlone says, as a usage error, what is wrong with settings that flags give, no
+// matter what the file and the environment say.
+func flagsAlone(over map[string]any) error {
+	if len(over) == 0 {
+		return nil
+	}
+	if _, err := config.Load("", nil); err != nil {
+		return nil // the environment is to blame, for now
+	}
+	if _, err := config.Load("", over); err != nil {
+		return usageError("%v", err)
+	}
+	return nil
 }
 
 // runAgent runs one agent with what load returns, and again at each SIGHUP.

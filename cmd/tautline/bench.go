@@ -118,7 +118,7 @@ func newBench() *cobra.Command {
 		Short:   "The router of the path net-http, run by bench itself",
 		Example: "  tautline bench net-http 127.0.0.1:8080 127.0.0.1:8000",
 		Hidden:  true,
-		Args:    cobra.ExactArgs(2),
+		Args:    exactArgs(2),
 		RunE:    func(c *cobra.Command, a []string) error { return peers.ServeNetHTTP(c.Context(), a[0], a[1]) },
 	})
 	return c

@@ -36,6 +36,9 @@ func newCalibrate() *cobra.Command {
 		if o.URL == "" {
 			return usageError("%s needs --url", c.CommandPath())
 		}
+		if err := o.Validate(); err != nil {
+			return usageError("%v", err)
+		}
 		if *out == "table" && terminal(os.Stderr) {
 			o.Progress = c.ErrOrStderr()
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/tautline/tautline/tools/bench/load"
 	"github.com/tautline/tautline/tools/demo"
 	"github.com/tautline/tautline/tools/quantile"
+	splicing "github.com/tautline/tautline/userspace/splice"
 )
 
 func newDemo() *cobra.Command {
@@ -34,6 +35,9 @@ func newDemo() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if c.Flags().Changed("duration") && *duration <= 0 {
 			return usageError("--duration must be positive, got %s", *duration)
+		}
+		if _, err := splicing.ParseMode(*splice); err != nil {
+			return usageError("--splice: %v", err)
 		}
 		binary, err := os.Executable()
 		if err != nil {

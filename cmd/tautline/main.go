@@ -17,8 +17,8 @@ var version = "dev"
 // The exit codes of every command.
 const (
 	exitOK        = 0
-	exitFailed    = 1
-	exitUsage     = 2
+	exitFailed    = 1 // it went wrong; also a file that is named and cannot be read, or is wrong itself
+	exitUsage     = 2 // the command line is wrong: commands, arguments, flags and their values
 	exitUnhealthy = 3 // unhealthy, or not found
 )
 
@@ -48,6 +48,7 @@ func main() {
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
+	addCobras(root)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)

@@ -22,7 +22,7 @@ func newMaps() *cobra.Command {
 	pin := c.PersistentFlags().String("pin-path", "/sys/fs/bpf/tautline", "as splice.pin_path of the agent")
 	open := func() (*maps.Set, error) {
 		set, err := maps.Open(*pin)
-		if errors.Is(err, maps.ErrNotPinned) {
+		if errors.Is(err, maps.ErrNotPinned) || errors.Is(err, maps.ErrHalfMade) {
 			return nil, unhealthy("%v", err)
 		}
 		return set, err

@@ -29,6 +29,7 @@ func newModelserver() *cobra.Command {
 	f.Float64Var(&cfg.PrefillRate, "prefill-rate", cfg.PrefillRate, "prompt tokens per second, shared by all requests")
 	f.IntVar(&cfg.MaxBatchedTokens, "max-batched-tokens", cfg.MaxBatchedTokens, "tokens of one engine step")
 	f.IntVar(&cfg.MaxSeqs, "max-seqs", cfg.MaxSeqs, "requests in the running batch")
+	f.IntVar(&cfg.MaxQueued, "max-queued", cfg.MaxQueued, "requests that may wait, those beyond are refused with 503 (0: any number)")
 	f.DurationVar(&cfg.TokenDelay, "token-delay", cfg.TokenDelay, "time between two tokens of an answer")
 	f.IntVar(&cfg.CacheBlocks, "cache-blocks", cfg.CacheBlocks, "KV blocks of 16 tokens")
 	f.IntVar(&cfg.AnswerTokens, "answer-tokens", cfg.AnswerTokens, "mean length of an answer")
@@ -37,6 +38,13 @@ func newModelserver() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := cfg.Validate(); err != nil {
 			return usageError("%v", err)
+		}
+		for _, addr := range listen {
+			if _, port, err := net.SplitHostPort(addr); err != nil {
+				return usageError("--listen: %v", err)
+			} else if _, err := net.LookupPort("tcp", port); err != nil {
+				return usageError("--listen %s: no such port", addr)
+			}
 		}
 		for _, addr := range listen {
 			ln, err := net.Listen("tcp", addr)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -50,6 +51,44 @@ func newRoot() *cobra.Command {
 		newBench(),
 	)
 	return root
+}
+
+// addCobras adds the commands that cobra would add itself later, and makes them keep
+// our rule for exit codes.
+func addCobras(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return usageError("unknown command %q; see tautline --help", strings.Join(args, " "))
+				}
+				return nil
+			}
+		case "completion":
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
+	argsAreUsage(root)
+}
+
+// argsAreUsage makes what a command says about its positional arguments a usage
+// error, whoever has written the check.
+func argsAreUsage(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			if coded := (coded{}); err == nil || errors.As(err, &coded) {
+				return err
+			}
+			return usageError("%v; see %s --help", err, c.CommandPath())
+		}
+	}
+	for _, sub := range c.Commands() {
+		argsAreUsage(sub)
+	}
 }
 
 // noArgs refuses positional arguments as a usage error.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -70,6 +71,9 @@ func newSim() *cobra.Command {
 		if *mooncake != "" {
 			return convertMooncake(c, *mooncake)
 		}
+		if o.Workers < 0 {
+			return usageError("workers %d: must not be negative", o.Workers)
+		}
 		for _, s := range *outages {
 			out, err := sim.ParseOutage(s)
 			if err != nil {
@@ -85,7 +89,7 @@ func newSim() *cobra.Command {
 		}
 		r, err := sim.Lab(c.Context(), o, c.OutOrStdout())
 		if err != nil {
-			return err
+			return ofSim(err)
 		}
 		if r.Failed() {
 			return fmt.Errorf("a check failed")
@@ -105,6 +109,14 @@ func runStudy(c *cobra.Command, o sim.Options, overload bool) error {
 		s.Presets = []string{o.Preset}
 	}
 	_, err := sim.RunStudy(c.Context(), s, c.OutOrStdout())
+	return ofSim(err)
+}
+
+// ofSim makes an error of the options one of usage.
+func ofSim(err error) error {
+	if o := (sim.OptionError{}); errors.As(err, &o) {
+		return usageError("%v", err)
+	}
 	return err
 }
 

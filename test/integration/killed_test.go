@@ -3,7 +3,10 @@ package integration
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/tautline/tautline/bpf"
@@ -83,4 +86,34 @@ func TestKilledAgentProcess(t *testing.T) {
 	}
 	t.Logf("the next agent: %d messages spliced, responses %v", after[bpf.Redirected].Events-before[bpf.Redirected].Events, st.Splice.Outcomes)
 	next.end()
+}
+
+// TestKilledWhileItStarts: the agent is killed once this many of its pins are there.
+// The next one starts all the same, and splices.
+func TestKilledWhileItStarts(t *testing.T) {
+	pins := bpffs(t) + "/tautline"
+	e := startEngine(t, newWatch())
+	startAgent(t, pins, []string{e.addr()}, nil).end() // or the kernel cannot splice here
+	if err := os.RemoveAll(pins); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 4, len(bpf.Pinned())} {
+		cmd := exec.Command(binary(t), "agent", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+		cmd.Env = append(os.Environ(), "TAUTLINE_SPLICE_PIN_PATH="+pins)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "pins", func() bool {
+			made, err := os.ReadDir(maps.Dir(pins))
+			return err == nil && len(made) >= n
+		})
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		t.Logf("killed with %d pins: %v", n, maps.Verify(pins))
+		startAgent(t, pins, []string{e.addr()}, nil).end()
+		if err := os.RemoveAll(pins); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -56,6 +56,12 @@ type Options struct {
 	clock func() time.Duration // for tests; nil = the real one
 }
 
+// Validate says what is wrong with the options, which Run would refuse.
+func (o Options) Validate() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 func (o Options) withDefaults() (Options, error) {
 	set := func(v *int, to int) {
 		if *v == 0 {
@@ -82,9 +88,12 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Metrics == "" {
 		o.Metrics = o.URL + "/metrics"
 	}
+	web := func(url string) bool { return strings.HasPrefix(url, "http://") || strings.HasPrefix(url, "https://") }
 	switch {
-	case !strings.HasPrefix(o.URL, "http://") && !strings.HasPrefix(o.URL, "https://"):
+	case !web(o.URL):
 		return o, fmt.Errorf("engine %q: must be an http or https URL", o.URL)
+	case !web(o.Metrics):
+		return o, fmt.Errorf("metrics %q: must be an http or https URL", o.Metrics)
 	case o.Tokens < 64:
 		return o, fmt.Errorf("tokens %d: must be at least 64, or the engine's fixed costs are measured", o.Tokens)
 	case o.Samples < 3:

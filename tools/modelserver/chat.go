@@ -105,7 +105,7 @@ func appendJSON(dst []byte, s string) []byte {
 }
 
 func (s *Server) chatStream(c *call, g *generation) {
-	e := s.stream(c, g.fault)
+	e := s.stream(c, g.fault, s.late("chat"))
 	k := newChunks("chatcmpl-"+g.id, "chat.completion.chunk", g)
 	const open, end = `{"index":0,"delta":`, `,"logprobs":null,"finish_reason":null}`
 	var choice []byte
@@ -184,7 +184,7 @@ func (s *Server) completions(c *call) *refusal {
 		})
 		return nil
 	}
-	e := s.stream(c, g.fault)
+	e := s.stream(c, g.fault, s.late("completions"))
 	k := newChunks("cmpl-"+g.id, "text_completion", g)
 	err := s.tokens(c.ctx, g, func(i int, piece string) error {
 		last := `null}`

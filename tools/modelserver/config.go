@@ -27,6 +27,7 @@ type Config struct {
 	PrefillRate      float64       // prompt tokens per second, shared by all requests; calibrate must find this
 	MaxBatchedTokens int           // tokens of one engine step: the prefill chunk
 	MaxSeqs          int           // requests in the running batch; the rest wait
+	MaxQueued        int           // requests that may wait; those beyond are refused with 503; 0 = any number
 	TokenDelay       time.Duration // time a step takes for its decoding requests: the inter-token delay
 	CacheBlocks      int           // KV blocks of BlockTokens tokens, in use and cached together
 	MaxModelLen      int           // prompt plus answer in tokens; longer is 400
@@ -76,6 +77,7 @@ func (c Config) Validate() error {
 	bad(c.MaxBatchedTokens < 1, "max batched tokens %d: want at least 1", c.MaxBatchedTokens)
 	bad(c.MaxSeqs < 1, "max seqs %d: want at least 1", c.MaxSeqs)
 	bad(c.MaxBatchedTokens < c.MaxSeqs, "max batched tokens %d: want at least max seqs %d", c.MaxBatchedTokens, c.MaxSeqs)
+	bad(c.MaxQueued < 0, "max queued %d: want 0 or more", c.MaxQueued)
 	bad(c.TokenDelay < 0, "token delay %v: want 0 or more", c.TokenDelay)
 	bad(c.CacheBlocks < 1, "cache blocks %d: want at least 1", c.CacheBlocks)
 	bad(c.MaxModelLen < 1, "max model length %d: want at least 1", c.MaxModelLen)

@@ -13,12 +13,14 @@ const (
 	HeaderStall         = "X-Modelserver-Stall"         // wait this long before the head, or "forever"
 	HeaderStallAfter    = "X-Modelserver-Stall-After"   // wait only after this many stream events
 	HeaderDieAfter      = "X-Modelserver-Die-After"     // cut the connection after this many stream events; 0 = before the head
+	HeaderFull          = "X-Modelserver-Full"          // any value: refuse as an engine whose queue is full
 	HeaderDeterministic = "X-Modelserver-Deterministic" // any value: ids follow from the request
 )
 
 // Fault is what goes wrong with requests that generate. The zero Fault is none.
 type Fault struct {
 	Status     int           // answered at once; 0 = none
+	Full       bool          // refused as by an engine whose queue is full, see Config.MaxQueued
 	Stall      time.Duration // wait; negative = until the client leaves
 	StallAfter int           // stream events before the wait; 0 = before the head
 	Die        bool          // cut the connection
@@ -31,6 +33,7 @@ func (f Fault) requested(h http.Header) Fault {
 	if n, err := strconv.Atoi(h.Get(HeaderStatus)); err == nil && n >= 200 && n <= 599 {
 		f.Status = n
 	}
+	f.Full = f.Full || h.Get(HeaderFull) != ""
 	if v := h.Get(HeaderStall); v == "forever" {
 		f.Stall = -1
 	} else if d, err := time.ParseDuration(v); err == nil {

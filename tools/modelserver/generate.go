@@ -102,7 +102,11 @@ func (s *Server) endpoint(route string, fail func(*refusal, http.ResponseWriter)
 				return
 			}
 		}
-		if no := api(c); no != nil {
+		switch no := api(c); {
+		case no == nil:
+		case no.full && c.req.Stream && s.late(route):
+			s.refuseInside(c, no)
+		default:
 			fail(no, w)
 		}
 	}
@@ -120,6 +124,9 @@ func (s *Server) begin(c *call, p *rendering) (*generation, *refusal) {
 		no := refuse(http.StatusNotFound, "The model `%s` does not exist.", g.model)
 		no.param = "model"
 		return nil, no
+	}
+	if g.fault.Full || s.cfg.MaxQueued > 0 && s.engine.snapshot().Waiting >= s.cfg.MaxQueued {
+		return nil, queueFull()
 	}
 	limit, given := c.req.limit()
 	if given && limit < 1 {

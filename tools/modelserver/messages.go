@@ -83,7 +83,7 @@ func (g *generation) stopReason() string {
 // first token. Pings fill the wait where the Config says so, as Anthropic's
 // own service does.
 func (s *Server) messagesStream(c *call, g *generation) {
-	e := s.stream(c, g.fault)
+	e := s.stream(c, g.fault, false)
 	send := func(name string, v map[string]any) error {
 		v["type"] = name
 		b, err := json.Marshal(v)

@@ -53,7 +53,7 @@ func (s *Server) responses(c *call) *refusal {
 		return nil
 	}
 	if c.req.Stream {
-		e := s.stream(c, x.g.fault)
+		e := s.stream(c, x.g.fault, false)
 		s.submit(x.g)
 		defer s.leave(x.g)
 		if x.emit(c, e, -1) != nil {

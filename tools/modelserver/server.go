@@ -245,6 +245,12 @@ type refusal struct {
 	kind    string // OpenAI error type, as vLLM names them
 	message string
 	param   string
+	full    bool // the queue is
+}
+
+// queueFull is what an engine says that takes no more requests, as SGLang words it.
+func queueFull() *refusal {
+	return &refusal{status: http.StatusServiceUnavailable, kind: "SERVICE_UNAVAILABLE", message: "The request queue is full.", full: true}
 }
 
 func refuse(status int, format string, args ...any) *refusal {

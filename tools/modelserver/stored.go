@@ -81,7 +81,7 @@ func (s *Server) responseByID(w http.ResponseWriter, r *http.Request) {
 
 // replay streams the events of a response once it has ended.
 func (s *Server) replay(c *call, x *record, after int) {
-	e := s.stream(c, Fault{})
+	e := s.stream(c, Fault{}, false)
 	select {
 	case <-x.done:
 	case <-c.ctx.Done():

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // rawChunks sends a request over a connection of its own and returns the head
@@ -49,6 +52,95 @@ func rawChunks(t *testing.T, s *Server, path, body string) (head string, chunks 
 			return head, chunks
 		}
 		chunks = append(chunks, string(b[:n]))
+	}
+}
+
+// TestAFullQueue: 503 before anything is done; of SGLang's streams it stands inside.
+func TestAFullQueue(t *testing.T) {
+	const inside = `data: {"error": {"object": "error", "message": "The request queue is full.", "type": "SERVICE_UNAVAILABLE", "param": null, "code": 503}}` + "\n\ndata: [DONE]\n\n"
+	for _, engine := range []string{VLLM, SGLang} {
+		c := quick()
+		c.Engine = engine
+		s := start(t, c)
+		for _, route := range []string{"chat/completions", "completions", "messages", "responses"} {
+			for _, stream := range []bool{false, true} {
+				body := fmt.Sprintf(`{"stream":%v,"max_tokens":9,"prompt":"x","input":"x",%s`, stream, hello[1:])
+				code, text := do(t, "POST", s.URL()+"/v1/"+route, body, HeaderFull, "yes")
+				if engine == SGLang && stream && strings.HasSuffix(route, "completions") {
+					if code != 200 || text != inside {
+						t.Errorf("%s of %s, streamed: %d %q", route, engine, code, text)
+					}
+				} else if code != 503 || !strings.Contains(text, "queue is full") {
+					t.Errorf("%s of %s, streamed %v: %d %q", route, engine, stream, code, text)
+				}
+			}
+		}
+		s.SetFault(Fault{Full: true})
+		if code, _ := do(t, "POST", s.URL()+"/v1/chat/completions", hello); code != 503 {
+			t.Errorf("%s, from the start: %d", engine, code)
+		}
+	}
+}
+
+// TestTheQueueIsLimited: to those that wait; who runs does not count.
+func TestTheQueueIsLimited(t *testing.T) {
+	c := quick()
+	c.MaxSeqs, c.MaxQueued, c.TokenDelay = 1, 1, time.Millisecond
+	s := start(t, c)
+	const long = `{"prompt":"x","max_tokens":100000,"min_tokens":100000}`
+	for n, want := range []Stats{{Running: 1}, {Running: 1, Waiting: 1}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r, err := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/completions", strings.NewReader(long))
+			if err != nil {
+				return
+			}
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				_ = resp.Body.Close()
+			}
+		}()
+		defer func() { cancel(); <-done }()
+		testutil.Eventually(t, fmt.Sprintf("%d requests are in", n+1), func() bool {
+			got := s.Stats()
+			return got.Running == want.Running && got.Waiting == want.Waiting
+		})
+	}
+	if code, _ := do(t, "POST", s.URL()+"/v1/completions", long); code != 503 {
+		t.Errorf("the third got %d, want 503", code)
+	}
+}
+
+// TestWhenTheHeadOfAStreamComes: vLLM's before its first token, SGLang's with it.
+func TestWhenTheHeadOfAStreamComes(t *testing.T) {
+	for engine, before := range map[string]bool{VLLM: true, SGLang: false} {
+		c := quick()
+		c.Engine, c.PrefillRate = engine, 1e-3 // the first token takes hours
+		s := start(t, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, "POST", s.URL()+"/v1/chat/completions", strings.NewReader(`{"stream":true,`+hello[1:]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		came := make(chan bool, 1)
+		go func() {
+			resp, err := http.DefaultClient.Do(r)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			came <- err == nil
+		}()
+		if before {
+			<-came
+			continue
+		}
+		testutil.Eventually(t, "the request runs", func() bool { return s.Stats().Running == 1 })
+		cancel()
+		if <-came {
+			t.Errorf("the head of %s came before its first event", engine)
+		}
 	}
 }
 

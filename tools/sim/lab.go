@@ -49,11 +49,11 @@ func DefaultPolicies(preset string) []string {
 
 // Lab runs what the options ask for, writes the table or JSON to out and the
 // charts to Options.Out. The seed's preset without a sweep also judges its
-// checks. Errors of the options name the option.
+// checks. Errors of the options name the option and are OptionErrors.
 func Lab(ctx context.Context, o Options, out io.Writer) (*Report, error) {
 	plan, err := o.plan()
 	if err != nil {
-		return nil, err
+		return nil, ofOptions(err)
 	}
 	bar := newBar(o.Progress)
 	defer bar.end()
@@ -230,12 +230,12 @@ func (o *Options) change(sc *Scenario, trace *traffic.Trace, load float64) error
 func readTrace(path string) (*traffic.Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("trace: %w", err)
+		return nil, traceError{fmt.Errorf("trace: %w", err)}
 	}
 	defer func() { _ = f.Close() }()
 	t, err := traffic.ReadTrace(f)
 	if err != nil {
-		return nil, fmt.Errorf("trace %s: %w", path, err)
+		return nil, traceError{fmt.Errorf("trace %s: %w", path, err)}
 	}
 	return t, nil
 }

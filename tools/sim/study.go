@@ -99,7 +99,8 @@ func (g *Gap) add(p *StudyPoint, mine, best float64) {
 	}
 }
 
-// RunStudy runs the comparison and writes it to out.
+// RunStudy runs the comparison and writes it to out. Errors of the options are
+// OptionErrors.
 func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error) {
 	names := o.Policies
 	if len(names) == 0 {
@@ -107,21 +108,21 @@ func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error
 	}
 	chosen, err := policies.Find(names)
 	if err != nil {
-		return nil, err
+		return nil, ofOptions(err)
 	}
 	chosen = append(chosen, o.extra...)
 	if o.Seeds == 0 {
 		o.Seeds = 3
 	}
 	if o.Seeds < 0 {
-		return nil, fmt.Errorf("seeds %d: must not be negative", o.Seeds)
+		return nil, ofOptions(fmt.Errorf("seeds %d: must not be negative", o.Seeds))
 	}
 	if err := o.valid(); err != nil {
-		return nil, err
+		return nil, ofOptions(err)
 	}
 	for _, name := range o.Presets {
 		if _, err := FindPreset(name); err != nil {
-			return nil, err
+			return nil, ofOptions(err)
 		}
 	}
 	s := &Study{Seeds: o.Seeds}

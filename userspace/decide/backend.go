@@ -14,6 +14,14 @@ func (f *Fleet) Admits(slot int, now Instant) bool {
 	return f.live(slot) && f.load.View(slot, now).Refusal == load.Admitted
 }
 
+// Unlearned says whether a model may be served only where the models are not known yet:
+// there are backends whose models are, and none of them names it.
+func (f *Fleet) Unlearned(model string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return model != "" && len(f.models) > 0 && f.models[model] == nil
+}
+
 // Serves says whether the backend at slot serves the model: it names it, or its
 // models are not known yet.
 func (f *Fleet) Serves(slot int, model string) bool {

@@ -296,6 +296,9 @@ func TestUnknownModelsAndUnknownBackends(t *testing.T) {
 		t.Fatalf("a request without a model: %+v", d)
 	}
 	late := f.Add(Spec{Name: "late"}) // has not said what it serves
+	if !f.Unlearned("other") || f.Unlearned("m") || f.Unlearned("") {
+		t.Fatal("the late one may serve what nobody else is known to serve, and nothing more")
+	}
 	r.Model = "other"
 	if _, d := f.Route(r, 0); d.Slot != late || d.Outcome != Lone {
 		t.Fatalf("%+v", d)

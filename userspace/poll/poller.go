@@ -178,6 +178,19 @@ type Model struct {
 	Entry json.RawMessage `json:"-"` // whole
 }
 
+// Engine returns the kind of engine behind a slot, as Status has it.
+func (p *Poller) Engine(slot int) string {
+	p.mu.Lock()
+	t := p.targets[slot]
+	p.mu.Unlock()
+	if t == nil {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.status.Engine
+}
+
 // Status appends the state of every target to dst, in no order.
 func (p *Poller) Status(dst []Status) []Status {
 	p.mu.Lock()

@@ -39,6 +39,9 @@ func TestMetricsAndModelsReachTheSink(t *testing.T) {
 	if s.Name != "gpu3" || s.Engine != VLLM || s.Source != "metrics" || s.Failures != 0 || s.Polls < 4 {
 		t.Errorf("status %+v", s)
 	}
+	if here, nowhere := p.Engine(3), p.Engine(4); here != VLLM || nowhere != "" {
+		t.Errorf("engine %q, and %q where nothing is polled", here, nowhere)
+	}
 }
 
 func TestNoCompressionIsAskedFor(t *testing.T) {

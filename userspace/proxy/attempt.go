@@ -29,6 +29,7 @@ type attempt struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	resp    *http.Response
+	code    int         // what the answer says of the backend: its status, or one that stands inside the stream
 	timer   *time.Timer // head timeout, then idle timeout; nil when there is neither
 	watch   sync.Mutex  // held while the timer's function runs
 	ended   bool        // guarded by watch
@@ -76,7 +77,10 @@ func (x *exchange) attempt(b *backend, header http.Header, keep bool) (*attempt,
 		a.stopTimer()
 		return nil, why
 	}
-	a.resp = resp
+	a.resp, a.code = resp, resp.StatusCode
+	if code := a.inside(); code != 0 {
+		a.code = code
+	}
 	return a, failure{}
 }
 

@@ -20,6 +20,7 @@ type Router interface {
 	Route(r decide.Request, now decide.Instant) (decide.Ticket, decide.Decision)
 	ConnectFailed(slot int, now decide.Instant)
 	Status(slot, code int, now decide.Instant)
+	Unlearned(model string) bool
 }
 
 // Options are what a Proxy is made of. Params, Router and Hasher are required.
@@ -34,6 +35,9 @@ type Options struct {
 	// Page returns what answers a request here instead of a backend, as far as
 	// AllowedPaths has its path; nil = a backend does. Such a request is not counted.
 	Page func(r *http.Request) http.Handler
+	// RefusesInside tells whether the engine in a slot may refuse a streamed prompt
+	// inside an answer that begins with 200, as SGLang does; nil = none does.
+	RefusesInside func(slot int) bool
 	// Clock is the monotonic time that the Router is given; nil = time since New.
 	Clock func() decide.Instant
 }
@@ -48,8 +52,9 @@ type Proxy struct {
 	log      *slog.Logger
 	clock    func() decide.Instant
 
-	page      func(r *http.Request) http.Handler
-	pseudonym string // of this process, in Via fields
+	page          func(r *http.Request) http.Handler
+	refusesInside func(slot int) bool
+	pseudonym     string // of this process, in Via fields
 
 	params   atomic.Pointer[Params]
 	hasher   atomic.Pointer[key.Hasher]
@@ -96,8 +101,12 @@ func New(o Options) (*Proxy, error) {
 		log:      o.Log,
 		clock:    o.Clock,
 
-		page:      o.Page,
-		pseudonym: pseudonym(o.Params.Site),
+		page:          o.Page,
+		refusesInside: o.RefusesInside,
+		pseudonym:     pseudonym(o.Params.Site),
+	}
+	if p.refusesInside == nil {
+		p.refusesInside = func(int) bool { return false }
 	}
 	if p.page == nil {
 		p.page = func(*http.Request) http.Handler { return nil }

@@ -23,6 +23,7 @@ const (
 	RefusalSlowBody               // 408: the body came too slowly
 	RefusalMemory                 // 503: bodies in memory are at their limit
 	RefusalNoModel                // 404: no backend serves the model
+	RefusalModelUnlearned         // 503: whoever may serve the model has never said what it serves, and is not there
 	RefusalNoBackend              // 503: no backend admits
 	RefusalConnect                // 502: no connection to a backend
 	RefusalProtocol               // 502: the backend broke off before its head, or sent none
@@ -53,6 +54,7 @@ var kinds = [refusalCount]struct {
 	RefusalSlowBody:       {"slow_body", 408, "invalid_request_error", "invalid_request_error", "request_timeout", "The request body came too slowly."},
 	RefusalMemory:         {"memory", 503, "server_error", "overloaded_error", "overloaded", "Too many large requests are waiting."},
 	RefusalNoModel:        {"no_model", 404, "invalid_request_error", "not_found_error", "model_not_found", "The model does not exist here."},
+	RefusalModelUnlearned: {"model_unlearned", 503, "server_error", "overloaded_error", "model_unavailable", "No model server that is available serves this model; one that may serve it cannot be reached."},
 	RefusalNoBackend:      {"no_backend", 503, "server_error", "overloaded_error", "no_backend", "No model server is available."},
 	RefusalConnect:        {"connect", 502, "server_error", "api_error", "bad_gateway", "The model server could not be reached."},
 	RefusalProtocol:       {"protocol", 502, "server_error", "api_error", "bad_gateway", "The model server broke off before it answered."},

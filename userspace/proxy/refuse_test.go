@@ -63,6 +63,14 @@ func TestRefusals(t *testing.T) {
 	}{
 		{name: "no backend at all", status: 503, reason: RefusalNoBackend},
 		{name: "model that nobody serves", setup: func(g *rig) { g.add("a", echo, "other") }, status: 404, reason: RefusalNoModel},
+		{name: "model that one may serve who was never there", setup: func(g *rig) { g.add("a", echo, "other"); g.addURL("b", closed()) }, status: 503, reason: RefusalModelUnlearned},
+		{name: "model that two may serve who were never there", setup: func(g *rig) {
+			g.add("a", echo, "other")
+			for _, name := range []string{"b", "c"} {
+				g.fleet.Drain(g.addURL(name, closed()), true)
+			}
+		}, status: 503, reason: RefusalModelUnlearned},
+		{name: "model that is served where nobody listens", setup: func(g *rig) { g.addURL("a", closed(), "m"); g.add("b", echo, "other") }, status: 502, reason: RefusalConnect},
 		{name: "every backend drains", setup: func(g *rig) { g.fleet.Drain(g.add("a", echo), true) }, status: 503, reason: RefusalNoBackend},
 		{name: "nobody listens", setup: func(g *rig) { g.addURL("a", closed()) }, status: 502, reason: RefusalConnect},
 		{name: "backend hangs up before its head", setup: func(g *rig) { g.addRaw("a", hangUp) }, status: 502, reason: RefusalProtocol},

@@ -42,9 +42,9 @@ func (x *exchange) relay(a *attempt) verdict {
 	return c.run()
 }
 
-// judge tells the accounts what the status says about the backend.
+// judge tells the accounts what the answer's code says about the backend.
 func (x *exchange) judge(a *attempt) {
-	now, code := x.p.clock(), a.resp.StatusCode
+	now, code := x.p.clock(), a.code
 	switch {
 	case code >= 200 && code < 300:
 		x.ticket.Confirm(now)
@@ -131,6 +131,7 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 	}
 	plain := !encoded(resp.Header)
 	switch {
+	case a.code != resp.StatusCode: // a refusal has no tokens
 	case events && plain && x.api == key.APIResponses:
 		c.first.sign = signDelta
 	case events && plain:

@@ -21,6 +21,20 @@ type failure struct {
 // first one, and up to Retry503 times more to others if it was refused with 503. On
 // success the attempt's response is the caller's to relay.
 func (x *exchange) send() (*attempt, failure) {
+	a, why := x.choose()
+	switch why.refusal {
+	case RefusalConnect, RefusalNoBackend:
+		// One model server that is not there, and has never said what it serves, is all
+		// that is known of this model: it may come.
+		if x.pinned < 0 && x.p.router.Unlearned(x.prompt.Model) {
+			why.refusal, why.detail = RefusalModelUnlearned, x.modelDetail()
+		}
+	}
+	return a, why
+}
+
+// choose is send before its failures have been given their names.
+func (x *exchange) choose() (*attempt, failure) {
 	header := requestHeader(x.r, x.id)
 	x.p.addVia(header, x.r)
 	if x.readable {
@@ -94,10 +108,10 @@ func (x *exchange) retried(why Retry) {
 // what engines whose queue is full say before they begin (vLLM's
 // --max-num-queued-reqs and -tokens, SGLang's --max-queued-requests), 508 what a
 // gateway says that would send the request back here. 429 is the client's own
-// limit, other 5xx may come in the middle of the work.
+// limit, other 5xx may come in the middle of the work. SGLang's 503 may stand inside
+// a stream.
 func (x *exchange) refusedBy(a *attempt) bool {
-	code := a.resp.StatusCode
-	return a.keep && (code == http.StatusServiceUnavailable || code == http.StatusLoopDetected) &&
+	return a.keep && (a.code == http.StatusServiceUnavailable || a.code == http.StatusLoopDetected) &&
 		(x.length == 0 || x.body.Load() != nil) && x.r.Context().Err() == nil
 }
 
@@ -123,13 +137,17 @@ func (x *exchange) noBackend() failure {
 		if !x.p.anyBackend() {
 			break // there will be one: not the client's mistake
 		}
-		f := failure{refusal: RefusalNoModel}
-		if m := x.prompt.Model; len(m) <= maxModelEcho {
-			f.detail = "Model: " + m
-		}
-		return f
+		return failure{refusal: RefusalNoModel, detail: x.modelDetail()}
 	}
 	return failure{refusal: RefusalNoBackend}
+}
+
+// modelDetail names the model that was asked for.
+func (x *exchange) modelDetail() string {
+	if m := x.prompt.Model; len(m) <= maxModelEcho {
+		return "Model: " + m
+	}
+	return ""
 }
 
 // maxModelEcho is the longest model name that an error repeats.

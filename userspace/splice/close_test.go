@@ -2,6 +2,7 @@ package splice_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"syscall"
 	"testing"
@@ -26,28 +27,32 @@ func TestCloseTwice(t *testing.T) {
 		}
 		return c.(*net.TCPConn)
 	}
-	first, err := s.DialBackend(t.Context(), "tcp4", ln.Addr().String(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	engine := accept()
-	_ = engine.SetLinger(0) // a reset leaves no TIME_WAIT behind
-	_ = engine.Close()
-	_, _ = first.Read(make([]byte, 1))
-	_ = first.Close()
-
-	var d net.Dialer
-	d.SetMultipathTCP(false)
-	d.LocalAddr = first.LocalAddr()
-	d.ControlContext = func(_ context.Context, _, _ string, c syscall.RawConn) (err error) {
-		if cerr := c.Control(func(fd uintptr) { err = set.Announce(fd, 0) }); cerr != nil {
-			return cerr
+	var first, second net.Conn
+	for try := 0; second == nil; try++ {
+		if first, err = s.DialBackend(t.Context(), "tcp4", ln.Addr().String(), 0); err != nil {
+			t.Fatal(err)
 		}
-		return err
-	}
-	second, err := d.DialContext(t.Context(), "tcp4", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+		engine := accept()
+		_ = engine.SetLinger(0) // a reset leaves no TIME_WAIT behind
+		_ = engine.Close()
+		_, _ = first.Read(make([]byte, 1))
+		_ = first.Close()
+
+		var d net.Dialer
+		d.SetMultipathTCP(false)
+		d.LocalAddr = first.LocalAddr()
+		d.ControlContext = func(_ context.Context, _, _ string, c syscall.RawConn) (err error) {
+			if cerr := c.Control(func(fd uintptr) { err = set.Announce(fd, 0) }); cerr != nil {
+				return cerr
+			}
+			return err
+		}
+		second, err = d.DialContext(t.Context(), "tcp4", ln.Addr().String())
+		// The port is anybody's once it is free: whoever dials on this machine may be
+		// given it first. Then another one has to do.
+		if err != nil && (try == 100 || !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL)) {
+			t.Fatal(err)
+		}
 	}
 	defer second.Close()
 	defer accept().Close()

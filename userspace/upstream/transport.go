@@ -33,7 +33,7 @@ import (
 // request's body is closed in every case, possibly after RoundTrip has returned. The
 // body of an answer must be closed unless it was read to its end; closing it earlier
 // closes the connection, and so does the end of the request's context. A body that is
-// not empty has a method Buffered() int, as bufio.Reader has.
+// not empty has a method Buffered() int, as bufio.Reader has, and Peek, see peek.go.
 type Transport struct {
 	// Addr is the host and port to dial.
 	Addr string
@@ -184,7 +184,8 @@ func (x *exchange) do(r *http.Request) (*http.Response, error) {
 		x.end(!resp.Close && resp.StatusCode != http.StatusSwitchingProtocols)
 		return resp, nil
 	}
-	resp.Body = &body{src: resp.Body, x: x, keep: !resp.Close}
+	chunked := len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked"
+	resp.Body = &body{src: resp.Body, x: x, keep: !resp.Close, chunked: chunked}
 	return resp, nil
 }
 
@@ -325,10 +326,11 @@ func (x *exchange) keep(good bool) {
 
 // body is the body of an answer.
 type body struct {
-	src  io.Reader
-	x    *exchange
-	keep bool
-	done error // what Read says from now on; nil: go on
+	src     io.Reader
+	x       *exchange
+	keep    bool
+	chunked bool
+	done    error // what Read says from now on; nil: go on
 }
 
 // Buffered returns how many bytes behind the head, framing included, are here already.

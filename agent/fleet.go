@@ -14,18 +14,18 @@ type fleet struct {
 
 // Route is that of decide.Fleet.
 func (f fleet) Route(r decide.Request, now decide.Instant) (decide.Ticket, decide.Decision) {
-	f.splicer.FirstTokens()
+	f.splicer.CatchUp()
 	return f.Fleet.Route(r, now)
 }
 
 // Explain is that of decide.Fleet.
 func (f fleet) Explain(r decide.Request, now decide.Instant) (decide.Decision, []decide.Candidate) {
-	f.splicer.FirstTokens()
+	f.splicer.CatchUp()
 	return f.Fleet.Explain(r, now)
 }
 
 // Snapshot is that of decide.Fleet.
 func (f fleet) Snapshot(now decide.Instant, dst []decide.BackendState) []decide.BackendState {
-	f.splicer.FirstTokens()
+	f.splicer.CatchUp()
 	return f.Fleet.Snapshot(now, dst)
 }

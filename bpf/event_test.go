@@ -226,7 +226,7 @@ func TestToken(t *testing.T) {
 
 func FuzzTokenAndUsage(f *testing.F) {
 	w := newWalker(f)
-	for _, s := range []string{"data: {}\n\n", "data: {1}}\n\n", "event: x\n\n", "event: ping\n\n", ": x\n\n", "data:", ""} {
+	for _, s := range []string{"data: {}\n\n", "data: {1}}\n\n", "data: {1}}\n\ndata: [DONE]\n\n", strings.Repeat("x", 1500) + "1}}\n\n", "event: x\n\n", "event: ping\n\n", ": x\n\n", "data:", ""} {
 		f.Add([]byte(s), []byte(framed(s)))
 	}
 	f.Fuzz(func(t *testing.T, event, msg []byte) {
@@ -237,17 +237,24 @@ func FuzzTokenAndUsage(f *testing.F) {
 			if got, want := w.token(t, msg), isToken(string(msg)); got != want {
 				t.Errorf("%q: token: got %t, want %t", msg, got, want)
 			}
-			if got, want := w.usage(t, msg), isUsage(string(msg)); got != want {
-				t.Errorf("%q: usage: got %t, want %t", msg, got, want)
+			end, got := w.usage(t, msg)
+			if want := isUsage(string(msg)); got != want || got && end != keptOf(string(msg)) {
+				t.Errorf("%q: usage: got %t and %q, want %t", msg, got, end, want)
 			}
 		}
 	})
 }
 
-var usageEvent = regexp.MustCompile(`[^"]}}\n\n\r\n$`)
+var usageEvent = regexp.MustCompile(`(?s)([^"]}}|.{17}ONE\])\n\n\r\n$`)
 
 // isUsage is the obvious way to say what event.h says of the usage.
 func isUsage(msg string) bool { return reference(msg) == whole && usageEvent.MatchString(msg) }
+
+// usageKept is USAGE_BYTES of abi.h.
+const usageKept = 1000
+
+// keptOf returns the last whole words of a message.
+func keptOf(msg string) string { return msg[len(msg)-min(len(msg)/8*8, usageKept):] }
 
 func TestUsage(t *testing.T) {
 	w := newWalker(t)
@@ -255,28 +262,59 @@ func TestUsage(t *testing.T) {
 		msg  string
 		want bool
 	}{
-		"chat":               {framed(`data: {"choices":[],"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}` + "\n\n"), true},
-		"with details":       {framed(`data: {"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}}` + "\n\n"), true},
-		"messages":           {framed(`data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}` + "\n\n"), true},
-		"behind a token":     {framed(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n") + framed(`data: {"usage":{"prompt_tokens":9}}`+"\n\n"), true},
-		"in one chunk":       {framed(`data: {"choices":[{"delta":{"content":"x"}}]}` + "\n\n" + `data: {"usage":{"prompt_tokens":9}}` + "\n\n"), true},
-		"not at the end":     {framed(`data: {"usage":{"prompt_tokens":9}}`+"\n\n") + framed("data: [DONE]\n\n"), false},
-		"a token":            {framed(`data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}` + "\n\n"), false},
-		"a token's braces":   {framed(`data: {"choices":[{"index":0,"delta":{"content":"}}"}}]}` + "\n\n"), false},
-		"a text of Messages": {framed(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}` + "\n\n"), false},
-		"braces of Messages": {framed(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"1}}"}}` + "\n\n"), false},
-		"null":               {framed(`data: {"choices":[],"usage":null}` + "\n\n"), false},
-		"CRLF":               {framed(`data: {"usage":{"prompt_tokens":9}}` + "\r\n\r\n"), false},
-		"empty":              {framed("}}\n\n"), true},
-		"partial":            {framed(`data: {"usage":{"prompt_tokens":9}}` + "\n\n")[:30], false},
+		"chat":                {framed(`data: {"choices":[],"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}` + "\n\n"), true},
+		"with details":        {framed(`data: {"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}}` + "\n\n"), true},
+		"messages":            {framed(`data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":15}}` + "\n\n"), true},
+		"behind a token":      {framed(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n") + framed(`data: {"usage":{"prompt_tokens":9}}`+"\n\n"), true},
+		"in one chunk":        {framed(`data: {"choices":[{"delta":{"content":"x"}}]}` + "\n\n" + `data: {"usage":{"prompt_tokens":9}}` + "\n\n"), true},
+		"before the mark":     {framed(`data: {"usage":{"prompt_tokens":9}}`+"\n\n") + framed("data: [DONE]\n\n"), true},
+		"in the mark's chunk": {framed(`data: {"usage":{"prompt_tokens":9}}` + "\n\ndata: [DONE]\n\n"), true},
+		"only the mark":       {framed("data: [DONE]\n\n"), false},
+		"only the mark, 00":   {"00" + framed("data: [DONE]\n\n"), false},
+		"not at the end":      {framed(`data: {"usage":{"prompt_tokens":9}}`+"\n\n") + framed(": bye\n\n"), false},
+		"large":               {framed("data: " + strings.Repeat("{", 5000) + "1}}\n\n"), true},
+		"of the size kept":    {framed("data: " + strings.Repeat("{", usageKept-17) + "}}\n\n"), true},
+		"of one word":         {"3\r\n}}\n\n\r\n", false},
+		"a token":             {framed(`data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}` + "\n\n"), false},
+		"a token's braces":    {framed(`data: {"choices":[{"index":0,"delta":{"content":"}}"}}]}` + "\n\n"), false},
+		"a text of Messages":  {framed(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}` + "\n\n"), false},
+		"braces of Messages":  {framed(`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"1}}"}}` + "\n\n"), false},
+		"null":                {framed(`data: {"choices":[],"usage":null}` + "\n\n"), false},
+		"CRLF":                {framed(`data: {"usage":{"prompt_tokens":9}}` + "\r\n\r\n"), false},
+		"empty":               {framed("}}\n\n"), true},
+		"partial":             {framed(`data: {"usage":{"prompt_tokens":9}}` + "\n\n")[:30], false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := w.usage(t, []byte(tt.msg)); got != tt.want {
+			end, got := w.usage(t, []byte(tt.msg))
+			if got != tt.want {
 				t.Errorf("%q: got %t, want %t", tt.msg, got, tt.want)
+			}
+			if want := keptOf(tt.msg); got && end != want {
+				t.Errorf("%q: kept %q, want %q", tt.msg, end, want)
 			}
 			if got := isUsage(tt.msg); got != tt.want {
 				t.Errorf("%q: reference: got %t, want %t", tt.msg, got, tt.want)
 			}
 		})
+	}
+}
+
+// Of every size around those at which something changes the last words are kept.
+func TestUsageOfEverySize(t *testing.T) {
+	w := newWalker(t)
+	for _, around := range []int{8, usageKept, 2 * usageKept, window - 30} {
+		for n := max(around-20, 3); n < around+20; n++ {
+			data := make([]byte, n)
+			for i := range data {
+				data[i] = byte('0' + i%77)
+			}
+			msg := framed(string(data) + "1}}\n\n")
+			if len(msg) > window {
+				break // the verdict refuses these before it looks
+			}
+			if end, ok := w.usage(t, []byte(msg)); !ok || end != keptOf(msg) {
+				t.Errorf("%d bytes: %t, kept %q, want %q", len(msg), ok, end, keptOf(msg))
+			}
+		}
 	}
 }

@@ -53,31 +53,31 @@ func newWalker(t testing.TB) *walker {
 
 func (w *walker) walk(t testing.TB, msg []byte) int {
 	t.Helper()
-	framing, _ := w.judge(t, msg)
+	framing, _, _ := w.ask(t, msg)
 	return framing
 }
 
 func (w *walker) judge(t testing.TB, msg []byte) (framing int, delta bool) {
 	t.Helper()
-	framing, events := w.ask(t, msg)
+	framing, events, _ := w.ask(t, msg)
 	return framing, events&1 != 0
 }
 
 // token tells whether a message begins with a first token.
 func (w *walker) token(t testing.TB, msg []byte) bool {
 	t.Helper()
-	_, events := w.ask(t, msg)
+	_, events, _ := w.ask(t, msg)
 	return events&2 != 0
 }
 
-// usage tells whether a message may end with the usage.
-func (w *walker) usage(t testing.TB, msg []byte) bool {
+// usage returns what is kept of a message that may tell the usage.
+func (w *walker) usage(t testing.TB, msg []byte) (end string, ok bool) {
 	t.Helper()
-	_, events := w.ask(t, msg)
-	return events&4 != 0
+	_, events, kept := w.ask(t, msg)
+	return string(kept), events&4 != 0
 }
 
-func (w *walker) ask(t testing.TB, msg []byte) (framing int, events byte) {
+func (w *walker) ask(t testing.TB, msg []byte) (framing int, events byte, kept []byte) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,11 +85,22 @@ func (w *walker) ask(t testing.TB, msg []byte) (framing int, events byte) {
 	if _, err := w.in.Write(append(b, msg...)); err != nil {
 		t.Fatal(err)
 	}
-	var got [2]byte
-	if _, err := io.ReadFull(w.out, got[:]); err != nil {
-		t.Fatal(err)
+	read := func(n int) []byte {
+		b := make([]byte, n)
+		if _, err := io.ReadFull(w.out, b); err != nil {
+			t.Fatal(err)
+		}
+		return b
 	}
-	return int(got[0]), got[1]
+	got := read(2)
+	if got[1]&4 != 0 {
+		n := binary.NativeEndian.Uint32(read(4))
+		if n > uint32(len(msg)) {
+			t.Fatalf("%d bytes kept of a message of %d", n, len(msg))
+		}
+		kept = read(int(n))
+	}
+	return int(got[0]), got[1], kept
 }
 
 // reference is the obvious way to say the same.

@@ -6,4 +6,4 @@
 // and the kernel's UAPI headers are needed for that and for nothing else).
 package bpf
 
-//go:generate go tool bpf2go -tags linux -target bpfel -output-stem tautline -cflags "-O2 -g -Wall -Wextra -Werror -Iheaders -Iinclude -mcpu=v3" -type arm_mode -type flow_state -type reason -type claim -type announcement -type first_token Tautline tautline.c
+//go:generate go tool bpf2go -tags linux -target bpfel -output-stem tautline -cflags "-O2 -g -Wall -Wextra -Werror -Iheaders -Iinclude -mcpu=v3" -type arm_mode -type flow_state -type reason -type claim -type announcement -type first_token -type usage_end Tautline tautline.c

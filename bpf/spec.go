@@ -12,7 +12,7 @@ import (
 // Version is the version of the layout of the pinned maps. It names their
 // directory and stands in the meta map. Raise it with every change of abi.h or
 // maps.h that an older reader would misread.
-const Version = 3
+const Version = 4
 
 // Announcement is put on the agent's own sockets, see include/abi.h.
 type Announcement = TautlineAnnouncement
@@ -50,6 +50,9 @@ type Meta = TautlineMeta
 // Reason says what became of a socket or message, see include/abi.h.
 type Reason = TautlineReason
 
+// UsageEnd is the end of a message that may tell the usage, see include/abi.h.
+type UsageEnd = TautlineUsageEnd
+
 // States of a flow, see include/abi.h.
 const (
 	FlowAnnounced = TautlineFlowStateFLOW_ANNOUNCED
@@ -84,6 +87,7 @@ const (
 	PassPartial      = TautlineReasonPASS_PARTIAL
 	PassFraming      = TautlineReasonPASS_FRAMING
 	PassEvent        = TautlineReasonPASS_EVENT
+	PassUsage        = TautlineReasonPASS_USAGE
 	PassTarget       = TautlineReasonPASS_TARGET
 	PassStale        = TautlineReasonPASS_STALE
 	PassBypassed     = TautlineReasonPASS_BYPASSED
@@ -108,6 +112,7 @@ var reasonNames = [ReasonCount]string{
 	PassPartial:      "pass_partial",
 	PassFraming:      "pass_framing",
 	PassEvent:        "pass_event",
+	PassUsage:        "pass_usage",
 	PassTarget:       "pass_target",
 	PassStale:        "pass_stale",
 	PassBypassed:     "pass_bypassed",

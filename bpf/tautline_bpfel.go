@@ -143,11 +143,20 @@ const (
 	TautlineReasonPASS_PARTIAL      TautlineReason = 14
 	TautlineReasonPASS_FRAMING      TautlineReason = 15
 	TautlineReasonPASS_EVENT        TautlineReason = 16
-	TautlineReasonPASS_TARGET       TautlineReason = 17
-	TautlineReasonPASS_STALE        TautlineReason = 18
-	TautlineReasonPASS_BYPASSED     TautlineReason = 19
-	TautlineReasonREASON_COUNT      TautlineReason = 20
+	TautlineReasonPASS_USAGE        TautlineReason = 17
+	TautlineReasonPASS_TARGET       TautlineReason = 18
+	TautlineReasonPASS_STALE        TautlineReason = 19
+	TautlineReasonPASS_BYPASSED     TautlineReason = 20
+	TautlineReasonREASON_COUNT      TautlineReason = 21
 )
+
+type TautlineUsageEnd struct {
+	_        structs.HostLayout
+	Response uint64
+	Size     uint32
+	Pad      uint32
+	Words    [125]uint64
+}
 
 // Names of all BPF objects in the ELF.
 //
@@ -165,6 +174,7 @@ const (
 	TautlineMapMeta        = "meta"
 	TautlineMapServerSocks = "server_socks"
 	TautlineMapTrialSocks  = "trial_socks"
+	TautlineMapUsages      = "usages"
 	TautlineProgOnMessage  = "on_message"
 	TautlineProgOnSocket   = "on_socket"
 	TautlineProgOnTrial    = "on_trial"
@@ -233,6 +243,7 @@ type TautlineMapSpecs struct {
 	Meta        *ebpf.MapSpec `ebpf:"meta"`
 	ServerSocks *ebpf.MapSpec `ebpf:"server_socks"`
 	TrialSocks  *ebpf.MapSpec `ebpf:"trial_socks"`
+	Usages      *ebpf.MapSpec `ebpf:"usages"`
 }
 
 // TautlineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -273,6 +284,7 @@ type TautlineMaps struct {
 	Meta        *ebpf.Map `ebpf:"meta"`
 	ServerSocks *ebpf.Map `ebpf:"server_socks"`
 	TrialSocks  *ebpf.Map `ebpf:"trial_socks"`
+	Usages      *ebpf.Map `ebpf:"usages"`
 }
 
 func (m *TautlineMaps) Close() error {
@@ -289,6 +301,7 @@ func (m *TautlineMaps) Close() error {
 		m.Meta,
 		m.ServerSocks,
 		m.TrialSocks,
+		m.Usages,
 	)
 }
 

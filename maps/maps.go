@@ -19,18 +19,20 @@ import (
 type Set struct {
 	m      bpf.TautlineMaps
 	pinned bool // opened from the pins: the maps are the Set's to close
-	firsts firstTokens
+	firsts ring
+	usages ring
 }
 
 // New makes a Set of loaded maps. The caller keeps owning them, and closes the Set
 // before them. Maps that are not pinned may be nil: without Announced Announce
-// fails, without FirstTokens there are none to tell of.
+// fails, without FirstTokens or Usages there are none to tell of.
 func New(m bpf.TautlineMaps) (*Set, error) {
 	s := &Set{m: m}
-	if m.FirstTokens != nil {
-		if err := s.firsts.open(m.FirstTokens); err != nil {
-			return nil, err
-		}
+	if err := s.firsts.open(m.FirstTokens); err != nil {
+		return nil, err
+	}
+	if err := s.usages.open(m.Usages); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -56,9 +58,9 @@ func Open(pinPath string) (*Set, error) {
 
 // Close closes what the Set has opened itself.
 func (s *Set) Close() error {
-	errs := []error{s.firsts.close()}
+	errs := []error{s.firsts.close(), s.usages.close()}
 	if !s.pinned {
-		return errs[0]
+		return errors.Join(errs...)
 	}
 	for _, name := range bpf.Pinned() {
 		if f := s.field(name); *f != nil {

@@ -46,6 +46,8 @@ HELPER(long, msg_redirect_hash, struct sk_msg_md *msg, void *map, void *key, __u
 HELPER(long, msg_pull_data, struct sk_msg_md *msg, __u32 start, __u32 end, __u64 flags);
 HELPER(struct tcp_sock *, skc_to_tcp_sock, void *sk);
 HELPER(long, ringbuf_output, void *map, void *data, __u64 size, __u64 flags);
+HELPER(void *, ringbuf_reserve, void *map, __u64 size, __u64 flags);
+HELPER(void, ringbuf_submit, void *data, __u64 flags);
 HELPER(long, loop, __u32 times, void *callback, void *ctx, __u64 flags);
 
 #endif

@@ -56,17 +56,29 @@ enum arm_mode {
 struct arm {
 	__u64 server_cookie;   /* the arm is for this socket and no other */
 	__u64 client_cookie;
-	__u64 response;        /* the agent's number of the response, for first_tokens */
+	__u64 response;        /* the agent's number of the response, for what it is told */
 	__u32 position;        /* bytes the server has sent to the agent, mod 2^32 */
 	__u32 credit;          /* bytes */
 	enum arm_mode mode;
-	__u32 usage;           /* not 0: what may tell the usage goes to the agent */
+	__u32 usage;           /* not 0: the end of what may tell the usage goes to usages */
 };
 
 /* Under ARM_FIRST: the first token of a response has been redirected. */
 struct first_token {
 	__u64 response;
 	__u64 ns;              /* monotonic time */
+};
+
+/* Of a message's end so much is kept; with the headers of record and ring it is 1 KiB. */
+#define USAGE_BYTES 1000
+
+/* A message that may tell the usage has been redirected, or will be: its end as it was
+ * sent, chunk framing included. */
+struct usage_end {
+	__u64 response;
+	__u32 size;            /* bytes, at most USAGE_BYTES */
+	__u32 pad;
+	__u64 words[USAGE_BYTES / 8];
 };
 
 /* Put on the agent's own socket before connect: this connection is ours. */
@@ -101,6 +113,7 @@ enum reason {
 	PASS_PARTIAL,          /* does not end on a chunk boundary */
 	PASS_FRAMING,          /* not chunked framing, or not a kind we follow */
 	PASS_EVENT,            /* not an event that the arm lets pass */
+	PASS_USAGE,            /* may tell the usage, and the ring of usages is full */
 	PASS_TARGET,           /* the client's socket is gone */
 	PASS_STALE,            /* a socket whose flow is gone */
 	PASS_BYPASSED,         /* bytes went to the agent past this program */

@@ -2,6 +2,8 @@
 /*
  * Server-sent events in a message. Pure functions, also built natively for tests.
  *
+ * Does it show a first token, may it tell the usage: see event_token and event_usage.
+ *
  * Is it one chunk with one event without ids, of a Responses stream whose ids the
  * agent rewrites? Such an event is, to the byte,
  *
@@ -15,10 +17,12 @@
 #ifndef TAUTLINE_EVENT_H
 #define TAUTLINE_EVENT_H
 
+#include "abi.h"
 #include "frame.h"
 
 #define EVENT_MAX 4096     /* bytes of a message that is looked through */
 #define EVENT_MAX_NAME 64  /* the rewriter tells no longer names apart */
+#define EVENT_MAX_DONE 24  /* bytes of a message that is only the mark of the end */
 /* Steps that find the end of a name that is short enough, and of any line. */
 #define EVENT_NAME_STEPS (EVENT_MAX_NAME / 8 + 2)
 #define EVENT_LINE_STEPS (EVENT_MAX / 8 + 1)
@@ -143,17 +147,45 @@ event_token(const __u8 *data, const __u8 *end)
 	       word >> 56 != 'p' && word >> 56 != '\r' && word >> 56 != '\n';
 }
 
-/* Whether a message of whole chunks may end with an event that tells the usage: an
- * object in an object, at the end of which there is no string. */
+/* Whether a message of whole chunks may tell the usage near its end: it ends with an
+ * object in an object, at the end of which there is no string, or with the mark of the
+ * stream's end, "data: [DONE]", and has room for more before that. */
 static inline __attribute__((always_inline)) int
 event_usage(const __u8 *data, const __u8 *end, __u32 size)
 {
 	__u64 word;
 
+	if (size < 8 || !event_word(data, end, size - 8, &word))
+		return 0;
 	/* c } } LF LF CR LF in its upper seven bytes */
-	return size >= 8 && event_word(data, end, size - 8, &word) &&
-	       word >> 16 == EVENT_WORD('}', '}', '\n', '\n', '\r', '\n', 0, 0) &&
-	       (__u8)(word >> 8) != '"';
+	if (word >> 16 == EVENT_WORD('}', '}', '\n', '\n', '\r', '\n', 0, 0))
+		return (__u8)(word >> 8) != '"';
+	return size > EVENT_MAX_DONE &&
+	       word == EVENT_WORD('O', 'N', 'E', ']', '\n', '\n', '\r', '\n');
+}
+
+/* How many bytes of a message's end are kept: whole words, so that of a short message
+ * up to seven at the beginning, in its chunk's frame, are not. */
+static inline __attribute__((always_inline)) __u32
+event_kept(__u32 size)
+{
+	return size < USAGE_BYTES ? size & -8U : USAGE_BYTES;
+}
+
+/* Copies the i-th eight bytes of what is kept of a message's end. Not 0: there are no
+ * more. */
+static inline __attribute__((always_inline)) int
+event_keep(const __u8 *data, const __u8 *end, __u32 size, __u32 i, __u64 *words)
+{
+	__u32 kept = event_kept(size);
+	__u64 word;
+
+	if (i >= USAGE_BYTES / 8 || i >= kept / 8)
+		return 1;
+	if (!event_word(data, end, size - kept + i * 8, &word))
+		return 1;
+	words[i] = word;
+	return 0;
 }
 
 /* Whether the end of the line that begins at text is the event's and the chunk's,

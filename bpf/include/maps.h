@@ -9,6 +9,8 @@
 #define MAX_BACKENDS 1024
 /* A power of two and whole pages of any size; room for 10,922 first tokens. */
 #define FIRST_TOKENS_BYTES 262144
+/* Likewise; room for 1,023 ends of messages. */
+#define USAGES_BYTES 1048576
 
 /* Servers' ends, with the sk_msg program. Kernel writes. Full: not claimed. */
 struct {
@@ -94,6 +96,14 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, FIRST_TOKENS_BYTES);
 } first_tokens SEC(".maps");
+
+/* Ends of redirected messages that may tell the usage, for the agent to read when it
+ * is awake. Kernel writes, and wakes nobody. Full: such a message is passed, counted.
+ * Not pinned. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, USAGES_BYTES);
+} usages SEC(".maps");
 
 /* Marks on the agent's sockets. Agent writes; gone with the socket. Not pinned. */
 struct {

@@ -76,6 +76,47 @@ static __always_inline int is_delta(struct sk_msg_md *msg)
 	return event_ends(data, end, w.size, w.from, w.at);
 }
 
+struct end_walk {
+	struct sk_msg_md *msg;
+	struct usage_end *usage;
+	__u32 size;
+};
+
+static long walk_end(__u32 i, void *ctx)
+{
+	struct end_walk *w = ctx;
+	const __u8 *data = w->msg->data;
+	const __u8 *end = w->msg->data_end;
+
+	return event_keep(data, end, w->size, i, w->usage->words);
+}
+
+/* Copies a message's end. (A function of its own so that its argument's type is in the
+ * object, for Go.) */
+static __attribute__((noinline)) void keep_end(struct sk_msg_md *msg, struct usage_end *usage)
+{
+	struct end_walk w = { .msg = msg, .usage = usage, .size = msg->size };
+
+	usage->size = event_kept(w.size);
+	bpf_loop(USAGE_BYTES / 8, walk_end, &w, 0);
+}
+
+/* Gives the agent, when it looks, the end of a message that may tell the usage; 0 if
+ * there is no room. What is reserved is this message's alone: a program that is
+ * preempted here shares nothing with the one that runs meanwhile. */
+static __always_inline int tell_usage(struct sk_msg_md *msg, __u64 response)
+{
+	struct usage_end *usage = bpf_ringbuf_reserve(&usages, sizeof(*usage), 0);
+
+	if (!usage)
+		return 0;
+	usage->response = response;
+	usage->pad = 0;
+	keep_end(msg, usage);
+	bpf_ringbuf_submit(usage, BPF_RB_NO_WAKEUP);
+	return 1;
+}
+
 /* Bytes the server has sent to the agent; redirected ones are not among them. */
 static __always_inline int position_of(struct sk_msg_md *msg, struct claim *claim, __u32 *position)
 {
@@ -148,9 +189,11 @@ static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *cl
 		return PASS_EVENT;
 	if (flow->mode == ARM_FIRST && !event_token(msg->data, msg->data_end))
 		return PASS_EVENT;
-	/* The first token of a Messages stream comes with what is known of it then. */
-	if (flow->usage && flow->mode != ARM_FIRST && event_usage(msg->data, msg->data_end, msg->size))
-		return PASS_EVENT;
+	/* Before the redirect, which cannot be taken back. Where that fails the agent
+	 * has both the message and its end. */
+	if (flow->usage && event_usage(msg->data, msg->data_end, msg->size) &&
+	    !tell_usage(msg, flow->response))
+		return PASS_USAGE;
 	if (bpf_msg_redirect_hash(msg, &client_socks, &flow->client_cookie, 0) != SK_PASS)
 		return PASS_TARGET;
 	return REDIRECTED;

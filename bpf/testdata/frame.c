@@ -3,18 +3,15 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * frame.h and event.h on their own, for tests: reads messages (a 4-byte length in
- * host order, then the bytes) and answers each with two bytes, as the verdict
- * program would find them: the framing, and of whole chunks 1 for a delta, plus 2
- * for a first token, plus 4 for what may tell the usage. Each message lies in memory of exactly its size, so that the
+ * host order, then the bytes) and answers each as the verdict program would find it:
+ * a byte with the framing; a byte with, of whole chunks, 1 for a delta, plus 2 for a
+ * first token, plus 4 for what may tell the usage; and in that case the message's end,
+ * a length and the bytes. Each message lies in memory of exactly its size, so that the
  * sanitizer sees every read beyond it.
  */
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef uint8_t __u8;
-typedef uint32_t __u32;
-typedef uint64_t __u64;
 #include "../include/event.h"
 
 static enum framing walk(const __u8 *data, __u32 size)
@@ -49,6 +46,22 @@ static int is_delta(const __u8 *data, __u32 size)
 	return text && event_ends(data, end, size, text, line_end(data, size, text, EVENT_LINE_STEPS));
 }
 
+static void write_end(const __u8 *data, __u32 size)
+{
+	struct usage_end *usage = malloc(sizeof(*usage));
+	__u32 i;
+
+	if (!usage)
+		exit(2);
+	usage->size = event_kept(size);
+	for (i = 0; i < USAGE_BYTES / 8; i++)
+		if (event_keep(data, data + size, size, i, usage->words))
+			break;
+	fwrite(&usage->size, sizeof(usage->size), 1, stdout);
+	fwrite(usage->words, 1, usage->size, stdout);
+	free(usage);
+}
+
 int main(void)
 {
 	__u32 size;
@@ -59,11 +72,13 @@ int main(void)
 		if (!data || fread(data, 1, size, stdin) != size)
 			return 2;
 		enum framing framing = walk(data, size);
+		int usage = framing == FRAME_WHOLE && event_usage(data, data + size, size);
 
 		putchar(framing);
 		putchar(framing != FRAME_WHOLE ? 0 :
-			is_delta(data, size) | event_token(data, data + size) << 1 |
-			event_usage(data, data + size, size) << 2);
+			is_delta(data, size) | event_token(data, data + size) << 1 | usage << 2);
+		if (usage)
+			write_end(data, size);
 		fflush(stdout);
 		free(data);
 	}

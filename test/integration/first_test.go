@@ -16,7 +16,7 @@ func TestSplicedStreamIsAccounted(t *testing.T) {
 	e := startWaiting(t, pins, true)
 	e.first = make(chan struct{})
 	a := startAgent(t, pins, []string{e.ln.Addr().String()}, nil, "poll: {interval: 1h, window: 1h}")
-	resp := e.post(t, a.addr, `"stream_options":{"include_usage":true},`)
+	resp := e.post(t, a.addr, askUsage)
 	defer resp.Body.Close()
 	if b := a.status().Backends[0]; b.Inflight != 1 || b.UncachedTokens == 0 {
 		t.Errorf("before the first token %d requests and %d tokens are in flight", b.Inflight, b.UncachedTokens)

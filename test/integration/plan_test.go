@@ -63,7 +63,7 @@ func newPlan(seed uint64) *plan {
 		p.events = append(p.events, len(p.body))
 	}
 	if r.IntN(2) == 0 {
-		p.usage = `"stream_options":{"include_usage":true},`
+		p.usage = askUsage
 		p.body = fmt.Appendf(p.body, `data: {"stream":"%x","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`+"\n\n", seed, 1+r.IntN(9), len(p.events))
 		p.events = append(p.events, len(p.body))
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,28 +22,37 @@ import (
 // comes with the head or, from engines behind ASGI servers, which send their head
 // before the prefill, later. From the moment at which the agent is ready, which the
 // engine here awaits, no token wakes it. (One that comes earlier, while the agent is
-// busy with what came before, does once more.)
+// busy with what came before, does once more.) Nor does the event that tells the usage,
+// where the client asks for it.
 //
 // What the Go runtime does with its threads besides is logged, not judged: it depends
 // on what else the machine does.
 func TestWakeups(t *testing.T) {
 	const want = 3
-	for name, alone := range map[string]bool{"head with the first token": false, "head alone": true} {
+	for name, tt := range map[string]struct {
+		alone bool
+		more  string
+	}{
+		"head with the first token": {},
+		"head alone":                {alone: true},
+		"usage":                     {more: askUsage},
+		"head alone and usage":      {alone: true, more: askUsage},
+	} {
 		t.Run(name, func(t *testing.T) {
 			pins := bpffs(t) + "/tautline"
-			e := startWaiting(t, pins, alone)
+			e := startWaiting(t, pins, tt.alone)
 			// Polls would wake it too.
 			a := startAgent(t, pins, []string{e.ln.Addr().String()}, nil, "poll: {interval: 1h, window: 1h}")
 			defer http.DefaultClient.CloseIdleConnections() // those of startAgent and idle
 			m := newMeter(t, a.cmd.Process.Pid)
-			e.ask(t, a.addr) // connects and dials
+			e.ask(t, a.addr, tt.more) // connects and dials
 			a.idle()
 			if m.read(t).network == 0 {
 				t.Fatal("the agent's system calls are not seen: is this a pid namespace?")
 			}
 			slept, before := threads(t, a), m.read(t)
 			for range *answers {
-				e.ask(t, a.addr)
+				e.ask(t, a.addr, tt.more)
 			}
 			got, n := m.read(t).minus(before), float64(*answers)
 			t.Logf("%d responses of %d tokens: %.2f wake-ups by sockets each; the runtime woke its own poller %.2f times, looked or woke for a timer %.2f times, and a thread slept and woke %.1f times",
@@ -52,6 +62,13 @@ func TestWakeups(t *testing.T) {
 			}
 			if st := a.idle(); st.Splice.Outcomes["ended/spliced"] != uint64(*answers)+1 {
 				t.Errorf("responses were not spliced: %v", st.Splice.Outcomes)
+			}
+			reported := ""
+			if tt.more != "" {
+				reported = strconv.Itoa(7 * (*answers + 1))
+			}
+			if n := a.metric("tautline_reported_prompt_tokens_total"); n != reported && (reported != "" || n != "0") {
+				t.Errorf("the engine is held to have reported %q prompt tokens, want %q", n, reported)
 			}
 			a.end()
 		})
@@ -71,6 +88,9 @@ type waiting struct {
 }
 
 const waitingTokens = 300
+
+// askUsage is what asks for the event that tells the usage.
+const askUsage = `"stream_options":{"include_usage":true},`
 
 func startWaiting(t *testing.T, pins string, alone bool) *waiting {
 	t.Helper()
@@ -166,10 +186,10 @@ func (e *waiting) armed() bool {
 	return err == nil && n == 1
 }
 
-// ask has one response and compares it.
-func (e *waiting) ask(t *testing.T, addr string) {
+// ask has one response and compares it; more are members of the request's body.
+func (e *waiting) ask(t *testing.T, addr, more string) {
 	t.Helper()
-	resp := e.post(t, addr, "")
+	resp := e.post(t, addr, more)
 	defer resp.Body.Close()
 	if e.alone {
 		e.head <- struct{}{}

@@ -154,7 +154,9 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
 		Rewritten:      rw != nil,
 		Deltas:         c.between != nil,
-		Usage:          c.window != nil && x.prompt.Usage,
+	}
+	if c.window != nil && x.prompt.Usage && rw == nil {
+		info.Usage = c.window.see
 	}
 	if c.early = c.first.sign == signData && rw == nil; c.early {
 		info.FirstToken = c.firstToken

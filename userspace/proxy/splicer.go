@@ -41,8 +41,12 @@ type ResponseInfo struct {
 	// Deltas: of a body that is Rewritten no byte of an event whose name ends in
 	// ".delta" is changed, and Flushed is only called between two events.
 	Deltas bool
-	// Usage asks for the event near the end that tells the usage.
-	Usage bool
+	// Usage is given where the event near the end that tells the usage is wanted. Of
+	// messages that may hold it and that the Splicer delivers unseen it is told the
+	// end, with the chunk framing: by any goroutine, in order, before later bytes of
+	// the body are read, and not after End or Abort has returned. It does not keep
+	// the bytes.
+	Usage func(end []byte)
 	// FirstToken is given where the first token of the body is its first event, pings
 	// aside. The Splicer may deliver it unseen, and tells how long ago it did: once at
 	// most, from any goroutine, before later bytes of the body are read, and not

@@ -226,3 +226,85 @@ func TestFirstTokenInTheKernel(t *testing.T) {
 		})
 	}
 }
+
+// telling is a Splicer that takes the event with the usage and tells how its message
+// ended, from a goroutine of its own, before the end of the body is read.
+type telling struct {
+	*calls
+	end string
+}
+
+func (s telling) Begin(client, back net.Conn, info ResponseInfo) SplicedResponse {
+	_ = s.calls.Begin(client, back, info)
+	return told{(*called)(s.calls), s.end, info.Usage}
+}
+
+type told struct {
+	*called
+	end  string
+	tell func([]byte)
+}
+
+func (r told) End() error {
+	if r.tell != nil {
+		r.note("told")
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			b := []byte(r.end)
+			r.tell(b)
+			clear(b) // not to be kept
+		}()
+		<-done
+	}
+	return r.called.End()
+}
+
+func (r told) note(s string) { (*calls)(r.called).note("%s", s) }
+
+// TestUsageInTheKernel: where the client asks for the usage the accounts have it, though
+// the message that held it did not come to the agent.
+func TestUsageInTheKernel(t *testing.T) {
+	const (
+		chatEnd  = "ry\"}}]}\n\n\r\n52\r\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":50,\"prompt_tokens_details\":{\"cached_tokens\":40}}}\n\n\r\n"
+		doneEnd  = chatEnd + "e\r\ndata: [DONE]\n\n\r\n"
+		start    = "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":10,\"cache_read_input_tokens\":40,\"output_tokens\":1}}}\n\n"
+		delta    = "event: message_delta\ndata: {\"delta\":{},\"usage\":{\"output_tokens\":15}}\n\n"
+		tokenSSE = "data: {\"choices\":[{}]}\n\n"
+	)
+	for name, tc := range map[string]struct {
+		path, options, relayed, end string
+		want                        int64
+	}{
+		"chat":               {"/v1/chat/completions", `"stream_options":{"include_usage":true},`, tokenSSE, chatEnd, 50},
+		"with the mark":      {"/v1/completions", `"stream_options":{"include_usage":true},`, tokenSSE, doneEnd, 50},
+		"messages":           {"/v1/messages", "", start, "49\r\n" + delta + "\r\n", 50},
+		"all of messages":    {"/v1/messages", "", ": hi\n\n", "7a\r\n" + start + "\r\n49\r\n" + delta + "\r\n", 50},
+		"no usage after all": {"/v1/chat/completions", `"stream_options":{"include_usage":true},`, tokenSSE, "1c\r\ndata: {\"timings\":{\"n\":1}}\n\n\r\n", 0},
+		"not asked":          {"/v1/chat/completions", "", tokenSSE, chatEnd, 0},
+		"in every event":     {"/v1/chat/completions", `"stream_options":{"include_usage":true,"continuous_usage_stats":true},`, tokenSSE, chatEnd, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &calls{}
+			g := newRig(t, func(o *Options) { o.Splicer = telling{s, tc.end} })
+			pieces := make(chan string, 1)
+			g.add("a", func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
+			pieces <- tc.relayed
+			close(pieces)
+			resp, err := g.client.Post("http://"+g.addr+tc.path, "application/json",
+				strings.NewReader("{"+tc.options+chat("x")[1:]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(resp.Body); err != nil {
+				t.Error(err)
+			}
+			_ = resp.Body.Close()
+			g.last(1)
+			g.idle()
+			if got := g.fleet.Snapshot(0, nil)[0].UsageTokens; got != tc.want {
+				t.Errorf("%d prompt tokens were reported, want %d; %s", got, tc.want, strings.Join(s.log, ","))
+			}
+		})
+	}
+}

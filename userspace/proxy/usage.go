@@ -1,6 +1,9 @@
 package proxy
 
-import "bytes"
+import (
+	"bytes"
+	"sync"
+)
 
 // Sizes of the windows in which usage is looked for. An answer's usage stands
 // close to its end; the Messages API also tells the prompt's size in the first
@@ -18,17 +21,25 @@ type usage struct {
 }
 
 // usageWindow keeps the beginning and the end of a body that passes by. It grows
-// with what it sees: of a spliced stream that is little, and thousands are open.
+// with what it sees: of a spliced stream that is little, and thousands are open. What
+// it sees of one has gaps, and chunk framing before and behind whole events.
 type usageWindow struct {
+	mu   sync.Mutex
 	head []byte // at most headBytes
 	tail []byte // at most 2*tailBytes, of which the last tailBytes count
 }
 
 // reset forgets the body that was seen.
-func (w *usageWindow) reset() { w.head, w.tail = w.head[:0], w.tail[:0] }
+func (w *usageWindow) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.head, w.tail = w.head[:0], w.tail[:0]
+}
 
-// see takes the next bytes of the body.
+// see takes the next bytes of the body. Any goroutine may call it.
 func (w *usageWindow) see(p []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if room := headBytes - len(w.head); room > 0 {
 		w.head = append(w.head, p[:min(room, len(p))]...)
 	}
@@ -46,6 +57,8 @@ func (w *usageWindow) see(p []byte) {
 // usage reads what the windows hold. The last usage object counts; what it
 // leaves out is taken from the first one, as in a Messages stream.
 func (w *usageWindow) usage() (usage, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	last, ok := lastUsage(w.tail)
 	if first, found := firstUsage(w.head); found {
 		ok = true

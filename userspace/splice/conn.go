@@ -179,7 +179,7 @@ func (b *backendConn) Read(p []byte) (int, error) {
 	}
 	b.mu.Unlock()
 	if ended != nil && ended.number != 0 {
-		ended.s.FirstTokens()
+		ended.s.CatchUp()
 	}
 	return n, err
 }

@@ -47,11 +47,11 @@ func TestFirstToken(t *testing.T) {
 		target, client := w.client()
 		begun := time.Now()
 		r, heard := w.head(target, client)
-		if w.s.FirstTokens(); heard.times != 0 {
+		if w.s.CatchUp(); heard.times != 0 {
 			t.Fatal("told before there was a token")
 		}
 		w.move(w.server, client, first)
-		w.s.FirstTokens()
+		w.s.CatchUp()
 		if heard.times != 1 || heard.ago < 0 || heard.ago > time.Since(begun) {
 			t.Errorf("%q: told %d times, %v ago", first, heard.times, heard.ago)
 		}
@@ -61,7 +61,7 @@ func TestFirstToken(t *testing.T) {
 		if err := r.End(); err != nil {
 			t.Error(err)
 		}
-		if w.s.FirstTokens(); heard.times != 1 {
+		if w.s.CatchUp(); heard.times != 1 {
 			t.Errorf("%q: told %d times in all", first, heard.times)
 		}
 	}
@@ -115,7 +115,7 @@ func TestNoFirstToken(t *testing.T) {
 				t.Errorf("%d messages are %s, want 1", n, tt.want)
 			}
 			r.Abort()
-			if w.s.FirstTokens(); heard.times != 0 {
+			if w.s.CatchUp(); heard.times != 0 {
 				t.Errorf("told %d times", heard.times)
 			}
 		})
@@ -154,7 +154,7 @@ func TestFirstTokenIsToldBeforeTheEnd(t *testing.T) {
 		}
 		r.Abort()
 		n := heard.times
-		if w.s.FirstTokens(); heard.times != n {
+		if w.s.CatchUp(); heard.times != n {
 			t.Error("told after the end")
 		}
 	})
@@ -215,7 +215,7 @@ func TestFirstTokensAreLost(t *testing.T) {
 	if got := w.counters()[bpf.Redirected].Events; got != uint64(n) {
 		t.Errorf("%d first tokens were redirected, want %d", got, n)
 	}
-	w.s.FirstTokens()
+	w.s.CatchUp()
 	times := 0
 	for i, r := range rs {
 		r.Abort()
@@ -229,42 +229,5 @@ func TestFirstTokensAreLost(t *testing.T) {
 	}
 	if lost := w.counters()[bpf.FirstLost].Events; lost != uint64(n-times) {
 		t.Errorf("%d first tokens are counted as lost, want %d", lost, n-times)
-	}
-}
-
-// The event that tells the usage comes to the agent where it is asked for; the first
-// token's own does not.
-func TestUsageIsPassed(t *testing.T) {
-	const (
-		start = "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":9}}}\n\n"
-		text  = "data: {\"delta\":{\"text\":\"x\"}}\n\n"
-		delta = "event: message_delta\ndata: {\"delta\":{},\"usage\":{\"output_tokens\":3}}\n\n"
-	)
-	for _, asked := range []bool{false, true} {
-		w := newWire(t)
-		target, client := w.client()
-		w.move(w.backend, w.server, askWire)
-		w.relay(target, client, head)
-		r := w.s.Begin(target, w.backend, splice.ResponseInfo{
-			ClientHTTP11: true, BackendChunked: true, ClientChunked: true,
-			FirstToken: func(time.Duration) {}, Usage: asked,
-		})
-		r.Flushed(0)
-		w.move(w.server, client, chunk(start))
-		w.move(w.server, client, chunk(text))
-		if asked {
-			w.relay(target, client, chunk(delta))
-		} else {
-			w.move(w.server, client, chunk(delta))
-		}
-		w.relay(target, client, last)
-		w.outcome(r, splice.Spliced)
-		want := uint64(0)
-		if asked {
-			want = 1
-		}
-		if n := w.counters()[bpf.PassEvent].Events; n != want {
-			t.Errorf("asked %t: %d messages passed as events, want %d", asked, n, want)
-		}
 	}
 }

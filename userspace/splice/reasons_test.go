@@ -42,6 +42,7 @@ func TestEveryReasonIsProvoked(t *testing.T) {
 		bpf.PassPartial:  TestVerdicts,
 		bpf.PassFraming:  TestVerdicts,
 		bpf.PassEvent:    TestEventsThatMustPassTheAgent,
+		bpf.PassUsage:    TestUsagesAreFull,
 		bpf.PassTarget:   TestTargetIsGone,
 		bpf.PassStale:    TestFlowIsGone,
 		bpf.PassBypassed: TestBytesPastTheProgram,

@@ -23,9 +23,14 @@ type ResponseInfo struct {
 	// ".delta" changes, and Flushed is only called between two events. Then the
 	// kernel may take messages that are one such event.
 	Deltas bool
-	// Usage asks for the event that tells the usage, which comes near the end: the
-	// kernel leaves messages to the agent that may end with it.
-	Usage bool
+	// Usage may be given where the event that tells the usage is wanted, of a body
+	// that is not Rewritten. Of messages that may hold it and that the kernel
+	// delivers Usage is told the end, 1000 bytes at most, as it was sent, with its
+	// chunk framing: by any goroutine, in order, before a Read of the backend's
+	// connection returns later bytes, and not after End or Abort has returned. It may
+	// be told a piece that is no end of the usage's event, or that the agent reads
+	// as well. It must neither keep the bytes nor call the Splicer.
+	Usage func(end []byte)
 	// FirstToken may be given where the first token of a body that is not
 	// Rewritten is its first event, pings aside. Then the kernel may take that
 	// too, and FirstToken is told how long ago it did: once at most, by any
@@ -47,11 +52,10 @@ type Response struct {
 	at       uint32 // position of the last arm
 	exchange uint64 // of the backend's connection
 	mode     bpf.ArmMode
-	usage    uint32
-	told     func(ago time.Duration) // of the first token; nil: the agent must see it
-	number   uint64                  // of the response while it is among the waiting; 0: it never was
-	skip     int                     // flushes to let pass before the next arm
-	barren   int                     // arms in a row that gained nothing
+	told     word   // first is nil where the agent must see the first token
+	number   uint64 // of the response, once it is among the waiting; 0: it never was
+	skip     int    // flushes to let pass before the next arm
+	barren   int    // arms in a row that gained nothing
 	first    bpf.Flow
 
 	// Guarded by b.mu. Of the flow when bytes came behind the last arm; first
@@ -89,10 +93,7 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 	if info.Rewritten {
 		r.mode = bpf.ArmDeltas
 	} else {
-		r.told = info.FirstToken
-	}
-	if info.Usage {
-		r.usage = 1
+		r.told = word{first: info.FirstToken, usage: info.Usage}
 	}
 	var ok bool
 	if r.c, ok = client.(*clientConn); !ok {
@@ -115,7 +116,7 @@ func (r *Response) admit(client, backend net.Conn, info ResponseInfo) Reason {
 // ResponseInfo.FirstToken call it with 0 as well, when the head has been flushed
 // alone.
 func (r *Response) Flushed(body int64) {
-	if r.why != Spliced || r.ended || body == 0 && r.told == nil {
+	if r.why != Spliced || r.ended || body == 0 && r.told.first == nil {
 		return
 	}
 	if r.skip > 0 {
@@ -215,12 +216,16 @@ func (r *Response) arm(read uint32, mode bpf.ArmMode) {
 	}
 	r.b.armed = r
 	r.settled = false
-	if mode == bpf.ArmFirst {
+	var usage uint32
+	if r.told.usage != nil {
+		usage = 1
+	}
+	if r.number == 0 && (usage != 0 || mode == bpf.ArmFirst) {
 		r.number = r.s.waiting.enter(r.told)
 	}
 	err := r.s.set.Arm(r.b.key, bpf.Arm{
 		ServerCookie: r.first.ServerCookie, ClientCookie: r.c.cookie, Response: r.number,
-		Position: read, Credit: r.s.p.Credit, Mode: mode, Usage: r.usage,
+		Position: read, Credit: r.s.p.Credit, Mode: mode, Usage: usage,
 	})
 	if err != nil {
 		r.b.armed, r.settled = nil, true
@@ -310,11 +315,11 @@ func (r *Response) Abort() {
 	r.count(Aborted)
 }
 
-// end ends the wait for the first token; one that has come is told of.
+// end ends the wait for word from the kernel; what has come is told.
 func (r *Response) end() {
 	r.ended = true
 	if r.number != 0 {
-		r.s.FirstTokens()
+		r.s.CatchUp()
 		r.s.waiting.leave(r.number)
 	}
 }

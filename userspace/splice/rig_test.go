@@ -59,11 +59,12 @@ type rig struct {
 	mu     sync.Mutex
 	client net.Conn // the last one that came
 
-	dialVia   func(dial func() error) error // runs the dial elsewhere; nil: here
-	unspliced bool                          // the same loop, never armed
-	early     bool                          // armed behind heads that come alone
-	firsts    atomic.Int64                  // told of
-	stamp     string                        // tags the ids of each answer; empty: byte for byte
+	dialVia   func(dial func() error) error        // runs the dial elsewhere; nil: here
+	unspliced bool                                 // the same loop, never armed
+	early     bool                                 // armed behind heads that come alone
+	firsts    atomic.Int64                         // told of
+	usage     func(req *http.Request, seen string) // what was relayed and told of an answer that was read to its end; nil: not asked
+	stamp     string                               // tags the ids of each answer; empty: byte for byte
 }
 
 func newRig(t testing.TB) *rig {
@@ -163,6 +164,16 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if r.early {
 		info.FirstToken = func(time.Duration) { r.firsts.Add(1) }
 	}
+	var mu sync.Mutex
+	var seen []byte
+	see := func(p []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, p...)
+	}
+	if r.usage != nil {
+		info.Usage = see
+	}
 	sr := r.s.Begin(client, backend, info)
 	form := pin.FormNone
 	if r.stamp != "" {
@@ -178,6 +189,9 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		n, err := resp.Body.Read(buf)
 		if n > 0 {
+			if r.usage != nil {
+				see(buf[:n])
+			}
 			tagged = rw.Append(tagged[:0], buf[:n])
 			_, werr := w.Write(tagged)
 			if werr == nil {
@@ -192,6 +206,9 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if errors.Is(err, io.EOF) {
 			if sr.End() != nil {
 				panic(http.ErrAbortHandler)
+			}
+			if r.usage != nil {
+				r.usage(req, string(seen)) // no lock: nobody is told any more
 			}
 			return
 		}

@@ -41,7 +41,7 @@ func Failed(checks []Check) error {
 }
 
 // SelfTest splices on loopback with real sockets: a claim, an arm, redirected
-// chunks, the terminator, a first token, a client that is slow. What a kernel's version
+// chunks, the terminator, a first token, a usage, a client that is slow. What a kernel's version
 // promises does not count, this does. It ends after the first check that fails, within the
 // context's deadline or ten seconds, and leaves nothing behind, in the kernel's
 // counters neither: nobody else may use the maps meanwhile.
@@ -70,6 +70,7 @@ func selfTest(ctx context.Context, set *maps.Set, p Params) []Check {
 		{"terminator", "use a newer kernel", l.terminate},
 		{"reuse", "use a newer kernel", l.again},
 		{"first token", "use a newer kernel", l.token},
+		{"usage", "use a newer kernel", l.usage},
 		{"slow client", "use a newer kernel; lower splice.credit_bytes", l.slow},
 		{"fionread", "", l.fionread},
 	}
@@ -177,9 +178,9 @@ func (l *loop) claim(context.Context) (string, error) {
 	return fmt.Sprintf("the server's socket was taken in netns %d", f.ServerNetns), nil
 }
 
-// begin relays a response's head and first bytes and begins to splice. told is
-// called when the kernel says that it has passed the first token.
-func (l *loop) begin(first string, told func(time.Duration)) (*Response, error) {
+// begin relays a response's head and first bytes and begins to splice. told hears what
+// the kernel says that it has passed.
+func (l *loop) begin(first string, told word) (*Response, error) {
 	if _, err := io.WriteString(l.backend, "GET / HTTP/1.1\r\n\r\n"); err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func (l *loop) begin(first string, told func(time.Duration)) (*Response, error) 
 	}
 	return l.s.Begin(l.target, l.backend, ResponseInfo{
 		Backend: SelfTestBackend, ClientHTTP11: true, BackendChunked: true, ClientChunked: true,
-		FirstToken: told,
+		FirstToken: told.first, Usage: told.usage,
 	}), nil
 }
 
@@ -259,7 +260,7 @@ func (l *loop) stream(r *Response) error {
 }
 
 func (l *loop) redirect(context.Context) (string, error) {
-	r, err := l.begin(loopChunk(0, 4), nil)
+	r, err := l.begin(loopChunk(0, 4), word{})
 	if err != nil {
 		return "", err
 	}
@@ -291,7 +292,7 @@ func (l *loop) terminate(context.Context) (string, error) {
 }
 
 func (l *loop) again(context.Context) (string, error) {
-	r, err := l.begin(loopChunk(0, 4), nil)
+	r, err := l.begin(loopChunk(0, 4), word{})
 	if err != nil {
 		return "", err
 	}
@@ -305,7 +306,7 @@ func (l *loop) again(context.Context) (string, error) {
 // tell of.
 func (l *loop) token(context.Context) (string, error) {
 	told := 0
-	r, err := l.begin("", func(time.Duration) { told++ })
+	r, err := l.begin("", word{first: func(time.Duration) { told++ }})
 	if err != nil {
 		return "", err
 	}
@@ -320,16 +321,42 @@ func (l *loop) token(context.Context) (string, error) {
 	if err := expect(l.client, event); err != nil {
 		return "", err
 	}
-	if l.s.FirstTokens(); told != 1 {
+	if l.s.CatchUp(); told != 1 {
 		return "", errors.New("the agent heard nothing of a first token that was redirected")
 	}
 	return "a first token went from the server to the client, and the agent was told", l.finish(r)
 }
 
+// usage sends an event as one that tells the usage, of which the kernel must give the
+// agent the end.
+func (l *loop) usage(context.Context) (string, error) {
+	var told []string
+	r, err := l.begin(loopChunk(0, 4), word{usage: func(end []byte) { told = append(told, string(end)) }})
+	if err != nil {
+		return "", err
+	}
+	r.Flushed(l.body())
+	if !r.armed {
+		return "", fmt.Errorf("not armed: %s", r.why)
+	}
+	const event = "10\r\ndata: {\"u\":{}}\n\n\r\n"
+	const kept = len(event) / 8 * 8
+	if _, err := io.WriteString(l.server, event); err != nil {
+		return "", fmt.Errorf("server: %w", err)
+	}
+	if err := expect(l.client, event); err != nil {
+		return "", err
+	}
+	if l.s.CatchUp(); len(told) != 1 || told[0] != event[len(event)-kept:] {
+		return "", fmt.Errorf("the agent was given %q of an event that was redirected", told)
+	}
+	return "a usage went from the server to the client, and the agent was given it", l.finish(r)
+}
+
 // slow sends more than the credit to a client that does not read yet: the server's
 // socket must stay writable, and the rest must come to the agent.
 func (l *loop) slow(context.Context) (string, error) {
-	r, err := l.begin(loopChunk(0, 4), nil)
+	r, err := l.begin(loopChunk(0, 4), word{})
 	if err != nil {
 		return "", err
 	}

@@ -50,6 +50,9 @@ func (p plan) chunks(f func(i int, data string, r *rand.Rand) bool) {
 	}
 }
 
+// usage is the event that tells whose stream it is, behind all chunks of data.
+func (p plan) usage() string { return fmt.Sprintf("data: {\"usage\":{\"stream\":%d}}\n\n", p.seed) }
+
 // engine sends the stream: several chunks in a send, a chunk in several, pauses.
 func (p plan) engine(c net.Conn) bool {
 	how := rand.New(rand.NewPCG(p.seed, 2)) // apart from the data, which must be the same everywhere
@@ -82,7 +85,14 @@ func (p plan) engine(c net.Conn) bool {
 		}
 		return ok
 	})
-	return ok && send(c, pending.String()+last)
+	for _, end := range []string{chunk(p.usage()), chunk(doneEvent), last} {
+		if pending.Len() > 0 && how.IntN(3) > 0 {
+			ok = ok && send(c, pending.String())
+			pending.Reset()
+		}
+		pending.WriteString(end)
+	}
+	return ok && send(c, pending.String())
 }
 
 // verify reads a stream and reports the first byte that is not its own. Slow readers
@@ -115,18 +125,26 @@ func (p plan) verify(body io.Reader, die int) (whole bool, err error) {
 		return false, err
 	}
 	rest, err := io.ReadAll(body)
-	if err == nil && len(rest) > 0 {
-		err = fmt.Errorf("stream %d: %d bytes behind its end", p.seed, len(rest))
+	if err == nil && string(rest) != p.usage()+doneEvent {
+		err = fmt.Errorf("stream %d: %.100q at its end", p.seed, rest)
 	}
 	return err == nil, err
 }
 
 // H15 and all: every client gets its own bytes, whole and in order, over many streams
 // at a time with random sizes, sends, pauses, readers and departures, on connections
-// that are used again.
+// that are used again. The agent sees the usage of each one, be it relayed or told.
 func TestWatermarks(t *testing.T) {
 	r := newRig(t)
 	r.early = true
+	var usages atomic.Int64
+	r.usage = func(req *http.Request, seen string) {
+		usages.Add(1)
+		own := fmt.Sprintf(`"usage":{"stream":%s}`, strings.TrimPrefix(req.URL.Path, "/"))
+		if n := strings.Count(seen, own); n == 0 || n != strings.Count(seen, `"usage"`) {
+			t.Errorf("stream %s: the agent saw its own usage %d times, %d in all", req.URL.Path, n, strings.Count(seen, `"usage"`))
+		}
+	}
 	engines := make([]*engine, 4)
 	for i := range engines {
 		engines[i] = newEngine(t, func(c net.Conn, req *http.Request) bool {
@@ -211,6 +229,9 @@ func TestWatermarks(t *testing.T) {
 	t.Logf("%d whole, %d left; redirected %d of %d messages, %d first tokens, arms %d taken %d missed, pass: credit %d window %d partial %d",
 		wholes.Load(), deaths.Load(), c[bpf.Redirected].Events, messages(c), r.firsts.Load(), c[bpf.ArmTaken].Events, c[bpf.ArmMissed].Events,
 		c[bpf.PassCredit].Events, c[bpf.PassWindow].Events, c[bpf.PassPartial].Events)
+	if n := usages.Load(); n < wholes.Load() {
+		t.Errorf("%d streams were read to their end, want %d at least", n, wholes.Load())
+	}
 	if c[bpf.Redirected].Events == 0 || r.firsts.Load() == 0 {
 		t.Error("nothing was redirected: the test proves nothing")
 	}

@@ -87,7 +87,9 @@ func TestQuickAnswersAsTCPConnDoes(t *testing.T) {
 			return c.Write([]byte("x"))
 		}},
 		{"whole write to a slow reader", func(_ *testing.T, c io.ReadWriter, _, peer *net.TCPConn) (int, error) {
-			go func() { _, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{peer}, make([]byte, 999)) }()
+			go func() {
+				_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{peer}, make([]byte, 999))
+			}()
 			return c.Write(large)
 		}},
 	} {

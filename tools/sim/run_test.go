@@ -92,6 +92,27 @@ func TestPerfectMemoryIsTheCache(t *testing.T) {
 	}
 }
 
+// Answers of one length that began together run out of memory together. Where numbers
+// are kept equal they do so on all backends, in each generation anew.
+func TestAnswersDoNotStayInStep(t *testing.T) {
+	var points []Point
+	for _, p := range named(t, "priced-spread", "priced") {
+		points = append(points, Point{0, preset(t, "reasoning", 400, 400), p})
+	}
+	rows, err := Sweep(context.Background(), points, 3, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loose, equal := rows[0].Of(p90).Median, rows[1].Of(p90).Median
+	t.Logf("p90 %.2f s, with equal numbers %.2f s", loose, equal)
+	if loose > 0.5*equal {
+		t.Errorf("p90 %.2f s, with equal numbers %.2f s; want half of it at most", loose, equal)
+	}
+	if loose, equal := rows[0].Of(throughput).Median, rows[1].Of(throughput).Median; loose < 0.98*equal {
+		t.Errorf("%.2f answers per second, with equal numbers %.2f", loose, equal)
+	}
+}
+
 // The ranking that DECISIONS.md has from long runs, on short ones: at each of
 // these points priced-spread is about as good as the best of the others, whichever
 // that is. Each of the others is far from the best somewhere.

@@ -45,6 +45,7 @@ type Candidate struct {
 	Measured bool  // Queue is known
 	KVUse    float64
 	HasKV    bool
+	Waiting  int     // requests in the engine's queue at the latest poll (priced-spread)
 	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
 	Claimed  int64   // KV tokens that own prompts will take whose first token has not come (priced-spread)
 	Capacity int64   // KV tokens that there are; 0 = not known (priced-spread)
@@ -53,7 +54,7 @@ type Candidate struct {
 	Age      Instant // how long ago that was used
 
 	Sticky bool    // qualified for stickiness
-	Cost   float64 // what the policy compared; smaller wins
+	Cost   float64 // what the policy compared; smaller wins, but see outOfStep (priced-spread)
 }
 
 // Takes says whether the candidate can be chosen.

@@ -120,7 +120,7 @@ func TestEveryOutcomeOfEveryPolicy(t *testing.T) {
 		{"gap at the price", PricedSpread, nil, []side{{run: 100, tokens: 19200}, {}}, "01", 255, 255},
 		{"gap over the price", PricedSpread, nil, []side{{run: 100, tokens: 19201}, {}}, "1", LoadOverride, ReasonCheaper},
 		{"by a capped number", PricedSpread, nil, []side{{run: 100, tokens: 6400*19 + 1, requests: 90}, {requests: 90, decoding: 90}}, "1", LoadOverride, ReasonCheaper},
-		{"cold, two answers and nine", PricedSpread, nil, []side{{requests: 2, decoding: 2, tokens: 8399}, {requests: 9, decoding: 9}}, "0", NoMatch, ReasonNone}, // 4 x 300 x 7 = 8400
+		{"cold, two answers and nine", PricedSpread, nil, []side{{requests: 2, decoding: 2, tokens: 7919}, {requests: 9, decoding: 9}}, "0", NoMatch, ReasonNone}, // 4 x 300 x 7 = 8400, less 480 that are nothing
 		{"cold, nine answers and less in flight", PricedSpread, nil, []side{{requests: 2, decoding: 2, tokens: 8401}, {requests: 9, decoding: 9}}, "1", NoMatch, ReasonNone},
 		{"no match under four blocks", PricedSpread, nil, []side{{run: 3}, {}}, "0", NoMatch, ReasonNone},
 		{"unknown load", PricedSpread, nil, []side{{run: 100, tokens: -1}, {}}, "0", Sticky, ReasonNone},

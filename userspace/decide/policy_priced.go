@@ -29,11 +29,15 @@ func priced(c choice, cs []Candidate) (int, Outcome, Reason) {
 // compared takes the smallest cost and names the outcome by whether the longest
 // run won. A longest run under MinBlocks is no match: there was nothing to win.
 func (c choice) compared(cs []Candidate, run, blocks int) (int, Outcome, Reason) {
+	return c.outcome(cs, c.lowest(cs, false), run, blocks)
+}
+
+// outcome names what it is to take cs[pick].
+func (c choice) outcome(cs []Candidate, pick, run, blocks int) (int, Outcome, Reason) {
 	match := blocks >= c.p.MinBlocks
 	for i := range cs {
 		cs[i].Sticky = match && cs[i].Run == run
 	}
-	pick := c.lowest(cs, false)
 	switch {
 	case !match:
 		return pick, NoMatch, ReasonNone

@@ -69,6 +69,10 @@ const (
 // would have to let it wait, or answers would soon be preempted and filled again.
 // Answers of a few tokens are in nobody's way for long.
 //
+// Where all would have to fill the same, and little, the cost is all answers. There
+// their numbers are not kept equal, and a backend whose engine has requests waiting
+// for memory comes last, whatever it costs; see outOfStep.
+//
 // A backend that does not say K, H or its size is taken to be like the mean of
 // those that do.
 func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
@@ -105,6 +109,9 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 			(w-u)*min(d, spreadCap*p.Cap/(1-k)) + u*min(d, spreadStalls) +
 			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests)+h/spreadHeld) +
 			scarce*over.or(c.lacks(e))
+	}
+	if indifferent(cs) {
+		return c.outcome(cs, c.outOfStep(cs), run, blocks)
 	}
 	return c.compared(cs, run, blocks)
 }

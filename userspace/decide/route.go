@@ -91,7 +91,7 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
 		c.Queue, c.Measured = v.Queue, v.Measured
 		c.KVUse, c.HasKV, c.Held = v.KVUse, v.HasKV, v.HeldTok
-		c.Claimed, c.Capacity = v.Claimed, v.Capacity
+		c.Waiting, c.Claimed, c.Capacity = v.Waiting, v.Claimed, v.Capacity
 		c.LastCold = f.backends[slot].lastCold
 		for _, t := range r.Tried {
 			c.Tried = c.Tried || t == slot

@@ -26,14 +26,9 @@ const _ = uint(unsafe.Sizeof(uintptr(0)) - 8) // does not compile where pointers
 // what telling it costs. key and value have the map's sizes.
 func do[K, V any](cmd uintptr, m *ebpf.Map, key *K, value *V) error {
 	e := element{fd: uint32(m.FD()), key: unsafe.Pointer(key), value: unsafe.Pointer(value)}
-	for {
-		_, _, errno := unix.RawSyscall(unix.SYS_BPF, cmd, uintptr(unsafe.Pointer(&e)), unsafe.Sizeof(e))
-		switch errno {
-		case 0:
-			return nil
-		case unix.EINTR, unix.EAGAIN:
-		default:
-			return errno
-		}
+	_, _, errno := unix.RawSyscall(unix.SYS_BPF, cmd, uintptr(unsafe.Pointer(&e)), unsafe.Sizeof(e))
+	if errno != 0 {
+		return errno
 	}
+	return nil
 }

@@ -49,28 +49,31 @@ func newAgent() *cobra.Command {
 			}
 			over["backends"] = list
 		}
-		if err := flagsAlone(over); err != nil {
-			return err
-		}
-		return runAgent(c, func() (*config.Config, error) { return config.Load(*file, over) })
+		return runAgent(c, func() (*config.Config, error) {
+			cfg, err := config.Load(*file, over)
+			if err != nil {
+				err = blame(err, over)
+			}
+			return cfg, err
+		})
 	}
 	addLifetime(c)
 	return c
 }
 
-// flagsAlone says, as a usage error, what is wrong with settings that flags give, no
-// matter what the file and the environment say.
-func flagsAlone(over map[string]any) error {
+// blame makes the error of a configuration one of usage where the settings that flags
+// give are wrong, no matter what the file and the environment say.
+func blame(err error, over map[string]any) error {
 	if len(over) == 0 {
-		return nil
+		return err
 	}
-	if _, err := config.Load("", nil); err != nil {
-		return nil // the environment is to blame, for now
+	if _, bare := config.Load("", nil); bare != nil {
+		return err // the environment is to blame, for now
 	}
-	if _, err := config.Load("", over); err != nil {
-		return usageError("%v", err)
+	if _, flags := config.Load("", over); flags != nil {
+		return usageError("%v", flags)
 	}
-	return nil
+	return err
 }
 
 // runAgent runs one agent with what load returns, and again at each SIGHUP.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/upstream"
 )
 
 // relay passes a backend's answer on to the client.
@@ -150,7 +151,7 @@ func (x *exchange) newCopying(a *attempt, rw Rewriter) *copying {
 		Backend:        a.backend.number,
 		ClientHTTP11:   x.r.ProtoAtLeast(1, 1),
 		ClientTLS:      x.r.TLS != nil,
-		BackendChunked: chunked(resp),
+		BackendChunked: upstream.Chunked(resp),
 		ClientChunked:  x.r.ProtoAtLeast(1, 1) && (rw != nil || resp.Header.Get("Content-Length") == ""),
 		Rewritten:      rw != nil,
 		Deltas:         c.between != nil,
@@ -194,10 +195,6 @@ func (c *copying) more() bool {
 
 func eventStream(h http.Header) bool {
 	return strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream")
-}
-
-func chunked(resp *http.Response) bool {
-	return len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked"
 }
 
 // run copies until the body's end. Each read is written, and flushed where the

@@ -184,9 +184,13 @@ func (x *exchange) do(r *http.Request) (*http.Response, error) {
 		x.end(!resp.Close && resp.StatusCode != http.StatusSwitchingProtocols)
 		return resp, nil
 	}
-	chunked := len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked"
-	resp.Body = &body{src: resp.Body, x: x, keep: !resp.Close, chunked: chunked}
+	resp.Body = &body{src: resp.Body, x: x, keep: !resp.Close, chunked: Chunked(resp)}
 	return resp, nil
+}
+
+// Chunked tells whether an answer's body came in HTTP chunks.
+func Chunked(resp *http.Response) bool {
+	return len(resp.TransferEncoding) == 1 && resp.TransferEncoding[0] == "chunked"
 }
 
 // inlineBytes is how long a body may be to be written before the answer is looked

@@ -20,11 +20,11 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	tcp, raw := rawTCP(c)
-	if tcp == nil {
+	q := newQuick(c)
+	if q == nil {
 		return c, nil
 	}
-	return &clientConn{Conn: tcp, tcp: tcp, raw: raw, quick: newQuick(tcp, raw)}, nil
+	return &clientConn{Conn: c, quick: q}, nil
 }
 
 // A clientConn is a client's connection: a possible target. It counts what the
@@ -32,8 +32,6 @@ func (l *listener) Accept() (net.Conn, error) {
 // compared with the socket.
 type clientConn struct {
 	net.Conn // the interface: what it lacks is not promoted, see backendConn
-	tcp      *net.TCPConn
-	raw      syscall.RawConn
 	quick    *quick
 	written  atomic.Int64
 
@@ -53,19 +51,19 @@ func (c *clientConn) Write(p []byte) (int, error) {
 }
 
 // SyscallConn gives access to the socket.
-func (c *clientConn) SyscallConn() (syscall.RawConn, error) { return c.tcp.SyscallConn() }
+func (c *clientConn) SyscallConn() (syscall.RawConn, error) { return c.quick.tcp.SyscallConn() }
 
 // CloseWrite is what net/http ends a connection with whose request it did not
 // read, so that the client can still read the answer.
-func (c *clientConn) CloseWrite() error { return c.tcp.CloseWrite() }
+func (c *clientConn) CloseWrite() error { return c.quick.tcp.CloseWrite() }
 
 // SetLinger is what the proxy resets a connection with whose answer broke off.
-func (c *clientConn) SetLinger(sec int) error { return c.tcp.SetLinger(sec) }
+func (c *clientConn) SetLinger(sec int) error { return c.quick.tcp.SetLinger(sec) }
 
 // ReadFrom keeps the way open for sendfile and splice: the socket has no verdict
 // program of its own, so both are safe.
 func (c *clientConn) ReadFrom(r io.Reader) (int64, error) {
-	n, err := c.tcp.ReadFrom(r)
+	n, err := c.quick.tcp.ReadFrom(r)
 	c.written.Add(n)
 	return n, err
 }
@@ -76,7 +74,7 @@ func (c *clientConn) join(s *Splicer) Reason {
 		return Spliced
 	}
 	why := ClientGone
-	err := control(c.raw, func(fd int) error {
+	err := control(c.quick.raw, func(fd int) error {
 		var err error
 		if c.cookie, err = cookieOf(fd); err != nil {
 			return err
@@ -104,7 +102,7 @@ func (c *clientConn) join(s *Splicer) Reason {
 // idle tells whether the client keeps up.
 func (c *clientConn) idle(unread int) (bool, error) {
 	var ok bool
-	err := control(c.raw, func(fd int) error {
+	err := control(c.quick.raw, func(fd int) error {
 		var err error
 		ok, err = keepsUp(fd, unread)
 		return err
@@ -116,7 +114,7 @@ func (c *clientConn) idle(unread int) (bool, error) {
 // nothing can be compared.
 func (c *clientConn) intact() (ok, gone bool) {
 	var pos uint64
-	err := control(c.raw, func(fd int) error {
+	err := control(c.quick.raw, func(fd int) error {
 		var err error
 		pos, err = position(fd)
 		return err
@@ -130,7 +128,7 @@ func (c *clientConn) intact() (ok, gone bool) {
 // cut makes the client see a reset, whatever else is queued. The connection is
 // dead afterwards; its owner still has to close it.
 func (c *clientConn) cut() {
-	_ = c.tcp.SetLinger(0)
+	_ = c.quick.tcp.SetLinger(0)
 	_ = c.Close()
 }
 
@@ -141,7 +139,6 @@ func (c *clientConn) cut() {
 // its unexported methods too, by which net.Buffers writes past Write.
 type backendConn struct {
 	net.Conn
-	tcp   *net.TCPConn
 	quick *quick
 	set   *maps.Set
 	key   bpf.ConnKey
@@ -193,7 +190,7 @@ func (b *backendConn) Write(p []byte) (int, error) {
 }
 
 // SyscallConn gives access to the socket.
-func (b *backendConn) SyscallConn() (syscall.RawConn, error) { return b.tcp.SyscallConn() }
+func (b *backendConn) SyscallConn() (syscall.RawConn, error) { return b.quick.tcp.SyscallConn() }
 
 // WriteBuffers is Write of several buffers in one call.
 func (b *backendConn) WriteBuffers(v *net.Buffers) (int64, error) {
@@ -203,7 +200,7 @@ func (b *backendConn) WriteBuffers(v *net.Buffers) (int64, error) {
 
 func (b *backendConn) ReadFrom(r io.Reader) (int64, error) {
 	b.begin()
-	return b.tcp.ReadFrom(r)
+	return b.quick.tcp.ReadFrom(r)
 }
 
 // WriteTo hides the one of TCPConn: every byte must be seen by Read.
@@ -228,7 +225,7 @@ func (b *backendConn) Close() error {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return b.tcp.Close()
+		return b.quick.tcp.Close()
 	}
 	b.closed = true
 	f, ok, err := b.set.Forget(b.key)
@@ -237,7 +234,7 @@ func (b *backendConn) Close() error {
 		b.settle(f, ok && err == nil)
 	}
 	b.mu.Unlock()
-	return b.tcp.Close()
+	return b.quick.tcp.Close()
 }
 
 // settle gives the armed response its numbers; b.mu is held.

@@ -24,7 +24,12 @@ type quick struct {
 	sent     func(fd uintptr) bool
 }
 
-func newQuick(tcp *net.TCPConn, raw syscall.RawConn) *quick {
+// newQuick returns nil for anything but a TCP connection.
+func newQuick(c net.Conn) *quick {
+	tcp, raw := rawTCP(c)
+	if tcp == nil {
+		return nil
+	}
 	q := &quick{tcp: tcp, raw: raw}
 	q.received, q.sent = q.in.receive, q.out.send
 	return q

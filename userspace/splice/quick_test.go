@@ -32,8 +32,7 @@ func quickPair(t *testing.T) (*quick, *net.TCPConn, *net.TCPConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { peer.Close() })
-	tcp, raw := rawTCP(c)
-	return newQuick(tcp, raw), tcp, peer.(*net.TCPConn)
+	return newQuick(c), c.(*net.TCPConn), peer.(*net.TCPConn)
 }
 
 // A quick connection answers as the net.TCPConn below it does.

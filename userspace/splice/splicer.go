@@ -127,15 +127,15 @@ func (s *Splicer) DialBackend(ctx context.Context, network, addr string, backend
 	if err != nil {
 		return nil, err
 	}
-	tcp, raw := rawTCP(c)
-	if tcp == nil {
+	q := newQuick(c)
+	if q == nil {
 		return c, nil
 	}
-	key, ok := keyOf(tcp)
+	key, ok := keyOf(q.tcp)
 	if !ok {
 		return c, nil
 	}
-	return &backendConn{Conn: tcp, tcp: tcp, quick: newQuick(tcp, raw), set: s.set, key: key}, nil
+	return &backendConn{Conn: c, quick: q, set: s.set, key: key}, nil
 }
 
 // keyOf returns the kernel's name of a connection that this agent dialled.

@@ -24,15 +24,21 @@ type told struct {
 // head has a response begun of which only the head is delivered, and armed.
 func (w *wire) head(target, client net.Conn) (*splice.Response, *told) {
 	w.t.Helper()
+	var n told
+	return w.behindHead(target, client, func(ago time.Duration) { n.times, n.ago = n.times+1, ago }, nil), &n
+}
+
+// behindHead delivers a response's head and has it armed there, with whom it tells of
+// its first token and of its usage, nil for nobody.
+func (w *wire) behindHead(target, client net.Conn, first func(time.Duration), usage func([]byte)) *splice.Response {
+	w.t.Helper()
 	w.move(w.backend, w.server, askWire)
 	w.relay(target, client, head)
-	var n told
 	r := w.s.Begin(target, w.backend, splice.ResponseInfo{
-		ClientHTTP11: true, BackendChunked: true, ClientChunked: true,
-		FirstToken: func(ago time.Duration) { n.times, n.ago = n.times+1, ago },
+		ClientHTTP11: true, BackendChunked: true, ClientChunked: true, FirstToken: first, Usage: usage,
 	})
 	r.Flushed(0)
-	return r, &n
+	return r
 }
 
 // The kernel takes the first token too, tells of it where it is asked, once, and

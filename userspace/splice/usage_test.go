@@ -32,15 +32,8 @@ func (e *ends) tell(end []byte) { *e = append(*e, string(end)) }
 // asked has a response begun whose usage is wanted, and armed behind its head.
 func (w *wire) asked(target, client net.Conn) (*splice.Response, *ends) {
 	w.t.Helper()
-	w.move(w.backend, w.server, askWire)
-	w.relay(target, client, head)
 	var told ends
-	r := w.s.Begin(target, w.backend, splice.ResponseInfo{
-		ClientHTTP11: true, BackendChunked: true, ClientChunked: true,
-		FirstToken: func(time.Duration) {}, Usage: told.tell,
-	})
-	r.Flushed(0)
-	return r, &told
+	return w.behindHead(target, client, func(time.Duration) {}, told.tell), &told
 }
 
 // kept is what is left of a message: its last whole words.

@@ -101,8 +101,8 @@ func demoTable(c *cobra.Command, f *demo.Fleet, r demo.Report) error {
 
 	fmt.Fprintf(out, "\ndecisions   %s\n", tally(choices(s.Backends)))
 	fmt.Fprintf(out, "splice      %s\n", spliceLine(s.Splice))
-	if r.Total.Bytes > 0 && s.Splice.State == "on" {
-		fmt.Fprintf(out, "            %.0f %% of all answer bytes\n", 100*float64(s.Splice.Bytes)/float64(r.Total.Bytes))
+	if r.Wire > 0 && s.Splice.State == "on" {
+		fmt.Fprintf(out, "            %.0f %% of all bytes that the clients received\n", 100*float64(s.Splice.Bytes)/float64(r.Wire))
 	}
 	fmt.Fprintf(out, "agent CPU   %s per request, %s per chunk delivered (routing included)\n\n",
 		per(r.CPU, int64(r.Total.Requests)), per(r.CPU, r.Total.Chunks))

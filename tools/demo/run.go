@@ -22,6 +22,7 @@ type Report struct {
 	Total  load.Summary
 	ByKind map[string]*load.Summary
 	CPU    time.Duration // of the agent's process
+	Wire   int64         // bytes that the clients received, with heads and framing
 }
 
 // Run sends the load for a while and measures.
@@ -71,6 +72,7 @@ func (f *Fleet) Run(ctx context.Context, d time.Duration, seed uint64) Report {
 		}
 	})
 	wg.Wait()
+	r.Wire = c.Received()
 	r.Took, r.CPU = time.Since(begin), f.agent.cpu()-cpu
 	return r
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,8 +43,9 @@ func (r Result) OK() bool { return r.Err == nil && r.Status/100 == 2 }
 
 // Client sends requests to one base URL. Use one per test run; Close frees its connections.
 type Client struct {
-	base string
-	http *http.Client
+	base     string
+	http     *http.Client
+	received atomic.Int64
 }
 
 // NewClient returns a client of base with room for conns connections. It keeps
@@ -51,12 +53,36 @@ type Client struct {
 func NewClient(base string, conns int) *Client {
 	d := &net.Dialer{Timeout: 5 * time.Second}
 	d.SetMultipathTCP(false)
-	return &Client{base: base, http: &http.Client{Transport: &http.Transport{
-		DialContext:         d.DialContext,
+	c := &Client{base: base}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := d.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return counted{conn, &c.received}, nil
+		},
 		MaxIdleConns:        conns,
 		MaxIdleConnsPerHost: conns,
 		DisableCompression:  true,
-	}}}
+	}}
+	return c
+}
+
+// Received returns the bytes that have come on all connections so far: heads, bodies
+// and their framing.
+func (c *Client) Received() int64 { return c.received.Load() }
+
+// counted counts what is read.
+type counted struct {
+	net.Conn
+	read *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.read.Add(int64(n))
+	return n, err
 }
 
 // Close drops idle connections.

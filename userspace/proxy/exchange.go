@@ -186,7 +186,7 @@ func (x *exchange) read() (Refusal, error) {
 		x.readPrompt(nil)
 		return RefusalNone, nil
 	}
-	src := &timedBody{x: x, src: x.r.Body, begun: time.Now()}
+	src := &timedBody{x: x, src: x.r.Body}
 	if x.api == key.APIUnknown && !x.readable && !jsonBody(x.r.Header) {
 		if x.r.ContentLength > x.params.MaxBodyBytes {
 			return RefusalTooLarge, nil

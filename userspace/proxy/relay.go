@@ -213,6 +213,7 @@ func (c *copying) run() verdict {
 			c.a.timer.Reset(c.idle)
 		}
 		n, err := c.body.Read(buf)
+		c.a.stopTimer() // what follows has a time of its own, see write
 		if n > 0 && !c.pass(buf[:n]) {
 			return c.x.clientGone()
 		}

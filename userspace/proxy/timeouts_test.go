@@ -49,6 +49,41 @@ func TestIdleTimeout(t *testing.T) {
 	})
 }
 
+// TestIdleTimeoutCountsEachWaitAlone: an answer that was silent for a while and then
+// waited for its client for a while has used up neither time.
+func TestIdleTimeoutCountsEachWaitAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		const idle = time.Second
+		g := newPipedRig(t, n, func(o *Options) { o.Params.Timeouts.Idle = idle })
+		pieces := make(chan string)
+		g.add("a", func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
+		resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const first, second = "data: 1\n\n", "data: 2\n\n"
+		go func() {
+			defer close(pieces)
+			pieces <- first
+			time.Sleep(idle * 3 / 4)
+			pieces <- second
+		}()
+		if _, err := io.ReadFull(resp.Body, make([]byte, len(first))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(idle * 3 / 2) // a pipe holds nothing: the agent's write waits for this client
+		rest, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if string(rest) != second || err != nil {
+			t.Errorf("got %q, %v", rest, err)
+		}
+		g.idle()
+		if s := g.last(1); s.Abort != AbortNone {
+			t.Errorf("recorded %+v", s)
+		}
+	})
+}
+
 // TestHeadTimeout: a head that does not come in time is 504, and one that does ends
 // the limit: the answer may take longer than its head.
 func TestHeadTimeout(t *testing.T) {
@@ -137,7 +172,7 @@ func TestBodyIsNotReadAfterItsRequest(t *testing.T) {
 	}
 	d := &deadlines{}
 	x := &exchange{p: p, rc: http.NewResponseController(d), params: p.params.Load(), prompt: new(key.Prompt), served: true}
-	x.stream = &streamedBody{src: &timedBody{x: x, src: strings.NewReader("body"), begun: time.Now()}, left: 100}
+	x.stream = &streamedBody{src: &timedBody{x: x, src: strings.NewReader("body")}, left: 100}
 	if n, err := x.stream.Read(make([]byte, 2)); n != 2 || err != nil || d.set != 1 {
 		t.Fatalf("%d, %v, %d deadlines", n, err, d.set)
 	}
@@ -173,5 +208,25 @@ func TestSlowBodyLeavesNoDeadline(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestSlowBackendIsNotASlowClient: while a backend does not take a body that is passed
+// on as it comes, nobody waits for the client.
+func TestSlowBackendIsNotASlowClient(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		const limit, stall = time.Second, time.Hour
+		g := newPipedRig(t, n, func(o *Options) { o.Params.Timeouts.Body = limit })
+		g.add("a", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(stall)
+			got, err := io.Copy(io.Discard, r.Body)
+			if err != nil {
+				t.Errorf("%d bytes arrived, then %v", got, err)
+			}
+		})
+		if resp, body := g.post("/upload", strings.Repeat("x", 1<<20), "Content-Type", "audio/wav"); resp.StatusCode != 200 {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+		g.idle()
 	})
 }

@@ -13,9 +13,9 @@ import (
 type timedBody struct {
 	x     *exchange
 	src   io.Reader
-	begun time.Time
 	n     int64
-	until atomic.Int64 // deadline of the current read in Unix nanoseconds; 0 = none
+	spent time.Duration // in reads: a backend that does not take the body is not the client's fault
+	until atomic.Int64  // deadline of the current read in Unix nanoseconds; 0 = none
 
 	mu   sync.Mutex // held while the connection's deadline is set
 	over bool       // the handler has returned: the connection is another request's
@@ -45,16 +45,17 @@ func (b *timedBody) end() {
 func (b *timedBody) Read(p []byte) (int, error) {
 	wait := b.x.params.Timeouts.Body
 	now := time.Now()
-	next, all := now.Add(wait), b.begun.Add(wait+time.Duration(b.n/bodyRate)*time.Second)
-	if all.Before(next) {
-		next = all
-	}
+	next := now.Add(min(wait, wait+time.Duration(b.n/bodyRate)*time.Second-b.spent))
 	b.until.Store(next.UnixNano())
 	if err := b.deadline(next); err != nil {
 		return 0, err
 	}
 	n, err := b.src.Read(p)
 	b.n += int64(n)
+	b.spent += time.Since(now)
+	if err == nil {
+		b.until.Store(0) // nobody waits for the client until the next read
+	}
 	return n, err
 }
 

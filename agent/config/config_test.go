@@ -125,6 +125,11 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"engine":             {"backends: [{url: \"http://a:1\", engine: tgi}]", "backends[0].engine"},
 		"half a certificate": {"tls: {cert_file: a}", "cert_file and key_file"},
 		"splice mode":        {"splice: {mode: on!}", "splice.mode"},
+		"request head":       {"timeouts: {request_head: 0s}", "timeouts.request_head"},
+		"request body":       {"timeouts: {request_body: 0s}", "timeouts.request_body"},
+		"keep alive":         {"timeouts: {keep_alive: -1s}", "timeouts.keep_alive"},
+		"body memory":        {"body_memory_bytes: 1000", "body_memory_bytes"},
+		"longest body":       {"max_body_bytes: 1073741824", "body_memory_bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(write(t, tc.text), nil)

@@ -76,6 +76,16 @@ func (b *buffer) release() {
 	}
 }
 
+// room returns the most bytes that fill holds at once for a body of n bytes: its buffer,
+// and the one of half the size that it outgrew.
+func room(n int64) int64 {
+	size := int64(1) << max(bits.Len64(uint64(n-1)), minBufferBits)
+	if size == 1<<minBufferBits {
+		return size
+	}
+	return size + size/2
+}
+
 // fill reads a body to its end into a buffer. The declared length is -1 when the
 // client did not say. On an error no buffer is held.
 func (s *buffers) fill(src io.Reader, declared, most, memory int64) (*buffer, error) {
@@ -96,17 +106,25 @@ func (s *buffers) fill(src io.Reader, declared, most, memory int64) (*buffer, er
 			b.release()
 		}
 	}()
+	var next [1]byte // read where the buffer is full, which may be the end
 	for {
-		if b.n == len(b.data) {
-			if b, err = s.grow(b, memory); err != nil {
-				return nil, err
-			}
+		to := b.data[b.n:]
+		full := len(to) == 0
+		if full {
+			to = next[:]
 		}
-		n, err := src.Read(b.data[b.n:])
-		b.n += n
-		if int64(b.n) > most {
+		n, err := src.Read(to)
+		if int64(b.n+n) > most {
 			return nil, errTooLarge
 		}
+		if full && n > 0 {
+			var no error
+			if b, no = s.grow(b, memory); no != nil {
+				return nil, no
+			}
+			b.data[b.n] = next[0]
+		}
+		b.n += n
 		switch {
 		case errors.Is(err, io.EOF):
 			whole = true

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +49,25 @@ func TestFill(t *testing.T) {
 				t.Errorf("%d bytes are held at the end", used)
 			}
 		})
+	}
+}
+
+// TestMemoryHoldsTheLongestBody: what the settings admit can be read, however its length
+// is told; else each try would be answered 503, and told to come again.
+func TestMemoryHoldsTheLongestBody(t *testing.T) {
+	for _, most := range []int{1, 4095, 4096, 4097, 100000, firstBuffer, firstBuffer + 1, 1 << 20} {
+		p := Default()
+		p.MaxBodyBytes = int64(most)
+		p.BodyMemory = int64(sort.Search(16<<20, func(n int) bool { p.BodyMemory = int64(n); return p.Validate() == nil }))
+		for _, declared := range []int64{p.MaxBodyBytes, -1} {
+			var s buffers
+			b, err := s.fill(strings.NewReader(strings.Repeat("x", most)), declared, p.MaxBodyBytes, p.BodyMemory)
+			if err != nil || b.n != most {
+				t.Errorf("a body of %d, declared %d, in %d bytes of memory: %v", most, declared, p.BodyMemory, err)
+				continue
+			}
+			b.release()
+		}
 	}
 }
 
@@ -162,5 +182,25 @@ func TestEdited(t *testing.T) {
 	defer e.release()
 	if got := string(e.bytes()); got != `{"id":"t","x":22}` {
 		t.Errorf("edited: %s", got)
+	}
+}
+
+// TestEditedTakesWhatItNeeds: a body that only loses something takes no more memory than
+// it had.
+func TestEditedTakesWhatItNeeds(t *testing.T) {
+	var s buffers
+	text := strings.Repeat("x", 1<<minBufferBits)
+	b, err := s.fill(strings.NewReader(text), -1, 1<<20, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.release()
+	e, err := s.edited(b, []Edit{{At: key.Span{Start: 0, End: len(text)}, With: []byte(text[:4000])}}, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.release()
+	if used := s.used.Load(); used != 2<<minBufferBits {
+		t.Errorf("%d bytes are held for two bodies of at most %d", used, len(text))
 	}
 }

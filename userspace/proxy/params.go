@@ -13,7 +13,7 @@ import (
 type Params struct {
 	Site         string   // this agent's; in Via fields as it was when the Proxy was made
 	MaxBodyBytes int64    // a longer request body is refused with 413
-	BodyMemory   int64    // bytes of all request bodies held at once; beyond it 503
+	BodyMemory   int64    // bytes of buffers for request bodies; beyond it 503
 	AllowedPaths []string // exact escaped paths; empty = every path
 	Timeouts     Timeouts
 	// Retry503 is how many more backends a request for a prompt is offered to when
@@ -57,15 +57,17 @@ func Default() Params {
 	}
 }
 
-// Validate reports every setting that cannot work, joined into one error.
+// Validate reports every setting that cannot work, by its name in the configuration,
+// joined into one error.
 func (p Params) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if p.MaxBodyBytes <= 0 {
-		bad("max_body_bytes: %d is not positive", p.MaxBodyBytes)
-	}
-	if p.BodyMemory < p.MaxBodyBytes {
-		bad("body memory: %d bytes hold no body of max_body_bytes %d", p.BodyMemory, p.MaxBodyBytes)
+	switch {
+	case p.MaxBodyBytes <= 0 || p.MaxBodyBytes > 1<<maxBufferBits:
+		bad("max_body_bytes must be in [1, %d], got %d", int64(1)<<maxBufferBits, p.MaxBodyBytes)
+	case p.BodyMemory < room(p.MaxBodyBytes):
+		bad("body_memory_bytes must be at least %d, which a body of max_body_bytes (%d) takes while it is read, got %d",
+			room(p.MaxBodyBytes), p.MaxBodyBytes, p.BodyMemory)
 	}
 	if p.Retry503 < 0 || p.Retry503 > maxRetry503 {
 		bad("routing.retry_503 must be in [0, %d], got %d", maxRetry503, p.Retry503)
@@ -84,8 +86,8 @@ func (p Params) Validate() error {
 		{"connect", t.Connect, false},
 		{"response_head", t.ResponseHead, false},
 		{"idle", t.Idle, false},
-		{"header", t.Header, true},
-		{"body", t.Body, true},
+		{"request_head", t.Header, true},
+		{"request_body", t.Body, true},
 		{"keep_alive", t.KeepAlive, true},
 	} {
 		switch {

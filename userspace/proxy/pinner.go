@@ -88,7 +88,7 @@ func (NoPin) Readable(PinRequest) bool { return false }
 func (s *buffers) edited(b *buffer, edits []Edit, memory int64) (*buffer, error) {
 	size := b.n
 	for _, e := range edits {
-		size += len(e.With)
+		size += len(e.With) - (e.At.End - e.At.Start)
 	}
 	out, err := s.get(size, memory)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 		body   string
 		status int
 		reason Refusal
-		only   string // this path only
+		taken  int // bytes of memory for bodies that others hold
 	}{
 		{name: "no backend at all", status: 503, reason: RefusalNoBackend},
 		{name: "model that nobody serves", setup: func(g *rig) { g.add("a", echo, "other") }, status: 404, reason: RefusalNoModel},
@@ -87,7 +87,7 @@ func TestRefusals(t *testing.T) {
 			g.add("a", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); <-r.Context().Done() })
 		}, status: 504, reason: RefusalHeadTimeout},
 		{name: "body over the limit (E10)", change: small, setup: func(g *rig) { g.add("a", echo) }, body: chat(strings.Repeat("x", 1000)), status: 413, reason: RefusalTooLarge},
-		{name: "no memory for bodies", change: func(o *Options) { o.Params.MaxBodyBytes, o.Params.BodyMemory = 3000, 3000 }, setup: func(g *rig) { g.add("a", echo) }, status: 503, reason: RefusalMemory},
+		{name: "no memory for bodies", change: func(o *Options) { o.Params.MaxBodyBytes, o.Params.BodyMemory = 3000, 4096 }, taken: 1, setup: func(g *rig) { g.add("a", echo) }, status: 503, reason: RefusalMemory},
 		{name: "path that is not allowed", change: func(o *Options) { o.Params.AllowedPaths = []string{"/v1/models", "/v1/chat"} }, setup: func(g *rig) { g.add("a", echo) }, status: 404, reason: RefusalPath},
 		{name: "WebSocket", setup: func(g *rig) { g.add("a", echo) }, method: "GET", header: []string{"Connection", "keep-alive, Upgrade", "Upgrade", "websocket"}, status: 501, reason: RefusalUpgrade},
 	} {
@@ -99,6 +99,13 @@ func TestRefusals(t *testing.T) {
 			g := newRig(t, changes...)
 			if tc.setup != nil {
 				tc.setup(g)
+			}
+			var others *buffer
+			if tc.taken > 0 {
+				var err error
+				if others, err = g.proxy.bodies.get(tc.taken, 1<<20); err != nil {
+					t.Fatal(err)
+				}
 			}
 			for i, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"} {
 				method, body := tc.method, tc.body
@@ -130,6 +137,9 @@ func TestRefusals(t *testing.T) {
 				if s := g.last(i + 1); s.Refusal != tc.reason || s.Code != tc.status || s.Abort != AbortNone {
 					t.Errorf("%s: recorded %+v, want refusal %s", path, s, tc.reason)
 				}
+			}
+			if others != nil {
+				others.release()
 			}
 			g.idle()
 		})

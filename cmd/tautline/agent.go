@@ -29,17 +29,21 @@ func newAgent() *cobra.Command {
 	file := f.String("config", "", "YAML file; see tautline config defaults")
 	backends := f.StringArray("backend", nil, "URL of a model server; give it again for more (replaces the file's)")
 	listen := f.String("listen", "", "where clients connect")
-	admin := f.String("admin", "", "where operators connect")
+	admin := f.String("admin", "", "where operators connect; empty = nowhere")
 	policy := f.String("policy", "", "routing policy")
 	splice := f.String("splice", "", "off, auto or required")
 	level := f.String("log-level", "", "debug, info, warn or error")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		over := map[string]any{}
-		for name, v := range map[string]*string{
-			"listen": listen, "admin": admin, "routing.policy": policy, "splice.mode": splice, "log.level": level,
+		for name, s := range map[string]struct {
+			setting string
+			value   *string
+		}{
+			"listen": {"listen", listen}, "admin": {"admin", admin}, "policy": {"routing.policy", policy},
+			"splice": {"splice.mode", splice}, "log-level": {"log.level", level},
 		} {
-			if *v != "" {
-				over[name] = *v
+			if c.Flags().Changed(name) { // an empty value is one, too
+				over[s.setting] = *s.value
 			}
 		}
 		if len(*backends) > 0 {
@@ -78,6 +82,9 @@ func blame(err error, over map[string]any) error {
 
 // runAgent runs one agent with what load returns, and again at each SIGHUP.
 func runAgent(c *cobra.Command, load func() (*config.Config, error)) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // before the file is read: a change of it is not missed
+	defer signal.Stop(hup)
 	cfg, err := load()
 	if err != nil {
 		return err
@@ -96,8 +103,6 @@ func runAgent(c *cobra.Command, load func() (*config.Config, error)) error {
 		log.Warn("no backends: every request is answered 503")
 	}
 
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -112,7 +117,6 @@ func runAgent(c *cobra.Command, load func() (*config.Config, error)) error {
 		}
 	}()
 	err = a.Run(c.Context())
-	signal.Stop(hup)
 	close(done)
 	<-stopped
 	return err

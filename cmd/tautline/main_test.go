@@ -78,6 +78,7 @@ func TestExitCodes(t *testing.T) {
 		"agent, policy":          {[]string{"agent", "--policy", "x"}, exitUsage, "routing.policy"},
 		"agent, backend":         {[]string{"agent", "--backend", "x"}, exitUsage, "backends[0].url"},
 		"agent, listen":          {[]string{"agent", "--listen", "x"}, exitUsage, "listen"},
+		"agent, listen nowhere":  {[]string{"agent", "--listen", ""}, exitUsage, "listen"},
 		"agent, log level":       {[]string{"agent", "--log-level", "x"}, exitUsage, "log.level"},
 		"agent, splice":          {[]string{"agent", "--splice", "x"}, exitUsage, "splice.mode"},
 		"demo, splice":           {[]string{"demo", "--splice", "x"}, exitUsage, "--splice"},

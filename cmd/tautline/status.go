@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,7 @@ func newStatus() *cobra.Command {
 		Args:    noArgs,
 	}
 	o, admin := addOutput(c), addAdmin(c)
-	watch := c.Flags().Bool("watch", false, "print again every second until interrupted")
+	watch := c.Flags().Bool("watch", false, "print again every second until interrupted, whatever happens to the agent")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		show := func() error {
 			s, err := admin.status(c.Context())
@@ -49,7 +50,15 @@ func newStatus() *cobra.Command {
 			if f, ok := c.OutOrStdout().(*os.File); *o == "table" && ok && terminal(f) {
 				fmt.Fprint(f, "\x1b[H\x1b[2J")
 			}
-			return show()
+			err := show()
+			switch code := (coded{}); {
+			case err == nil || c.Context().Err() != nil:
+				return nil
+			case errors.As(err, &code) && code.code == exitUsage:
+				return err
+			}
+			fmt.Fprintln(c.ErrOrStderr(), "tautline:", err) // an outage is what one watches for
+			return nil
 		})
 	}
 	return c

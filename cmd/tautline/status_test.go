@@ -1,7 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tautline/tautline/agent"
@@ -37,6 +43,36 @@ func TestTablesFitATerminal(t *testing.T) {
 	}
 	if want := "exploration 2000000, load_override 2000000, lone 2000000"; !strings.Contains(b.String(), want) {
 		t.Errorf("lacks %q:\n%s", want, b.String())
+	}
+}
+
+// TestWatchGoesOnThroughAnOutage: what one watches for is what must not end the watch.
+func TestWatchGoesOnThroughAnOutage(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var asked atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		switch asked.Add(1) {
+		case 1: // no backend is admitted
+			_, _ = io.WriteString(w, `{"version":"v1"}`)
+		case 2: // the agent is not itself
+			http.Error(w, "restarting", http.StatusBadGateway)
+		default:
+			cancel()
+			_, _ = io.WriteString(w, `{"version":"v3"}`)
+		}
+	}))
+	defer s.Close()
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"status", "--watch", "--admin", s.URL}, nil, &out, &errs)
+	if n := asked.Load(); code != exitOK || n != 3 {
+		t.Errorf("exit %d after %d looks: %s", code, n, errs.String())
+	}
+	if got := errs.String(); !strings.Contains(got, "no backend is admitted") || !strings.Contains(got, "502 Bad Gateway: restarting") {
+		t.Errorf("said %q", got)
+	}
+	if code, _, _ := exec(t, "", "status", "--watch", "--admin", "::x"); code != exitUsage {
+		t.Errorf("exit %d for an address that is none", code)
 	}
 }
 

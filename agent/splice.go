@@ -63,7 +63,7 @@ func (k kernelSide) warn(log *slog.Logger) {
 
 func spliceParams(cfg *config.Config) (splice.Params, error) {
 	p := splice.Default()
-	p.Credit = cfg.Splice.CreditBytes
+	p.Credit = uint32(cfg.Splice.CreditBytes)
 	if err := p.Validate(); err != nil {
 		return p, fmt.Errorf("splice: %w", err)
 	}

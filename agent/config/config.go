@@ -100,7 +100,7 @@ type Splice struct {
 	Mode        string `mapstructure:"mode"`
 	Cgroup      string `mapstructure:"cgroup"`
 	PinPath     string `mapstructure:"pin_path"`
-	CreditBytes uint32 `mapstructure:"credit_bytes"`
+	CreditBytes int64  `mapstructure:"credit_bytes"`
 }
 
 // Log says what is logged and how.

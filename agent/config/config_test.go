@@ -129,6 +129,14 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"request body":       {"timeouts: {request_body: 0s}", "timeouts.request_body"},
 		"keep alive":         {"timeouts: {keep_alive: -1s}", "timeouts.keep_alive"},
 		"body memory":        {"body_memory_bytes: 1000", "body_memory_bytes"},
+		"no host":            {"backends: [{url: \"http://:8000\"}]", "backends[0].url"},
+		"model without name": {"backends: [{url: \"http://a:1\", models: [m, \"\"]}]", "backends[0].models[1]"},
+		"allowed with query": {"allowed_paths: [\"/v1/models?x=1\"]", "allowed_paths"},
+		"allowed, unescaped": {"allowed_paths: [\"/v1/m o\"]", "allowed_paths"},
+		"credit":             {"splice: {credit_bytes: -1}", "splice.credit_bytes"},
+		"credit wraps":       {"splice: {credit_bytes: 4295229440}", "splice.credit_bytes"},
+		"yes is no number":   {"routing: {retry_503: true}", "routing.retry_503"},
+		"no is no mode":      {"splice: {mode: false}", "got \"false\""},
 		"longest body":       {"max_body_bytes: 1073741824", "body_memory_bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,6 +148,20 @@ func TestErrorsNameTheSetting(t *testing.T) {
 	}
 	if _, err := Load("/nonexistent/t.yaml", nil); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("missing file: got %v", err)
+	}
+}
+
+// TestWordsOfYAML: true and false are words of the settings, and of YAML.
+func TestWordsOfYAML(t *testing.T) {
+	for word, want := range map[string]decide.CountPending{"true": decide.PendingYes, "false": decide.PendingNo, "auto": decide.PendingAuto, "'true'": decide.PendingYes} {
+		c, err := Load(write(t, "prefix_affinity: {enabled: true, count_pending: "+word+"}\npprof: false\ndebug_headers: true\n"), nil)
+		if err != nil {
+			t.Errorf("%s: %v", word, err)
+			continue
+		}
+		if p, err := c.Decide(); err != nil || p.CountPending != want || !c.PrefixAffinity.Enabled || c.Pprof || !c.DebugHeaders {
+			t.Errorf("%s: %+v, %v", word, c, err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/viper"
@@ -40,6 +41,12 @@ func Load(path string, overrides map[string]any) (*Config, error) {
 	v.AutomaticEnv()
 	for k, val := range overrides {
 		v.Set(k, val)
+	}
+	for _, k := range v.AllKeys() {
+		// YAML reads true and false as what they are also where they are words of ours.
+		if yes, ok := v.Get(k).(bool); ok {
+			v.Set(k, strconv.FormatBool(yes))
+		}
 	}
 	var c Config
 	if err := v.UnmarshalExact(&c); err != nil {

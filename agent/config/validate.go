@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"regexp"
@@ -57,8 +58,8 @@ func (c *Config) Validate() error {
 	oneOf("splice.mode", c.Splice.Mode, "off", "auto", "required")
 	oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf("log.format", c.Log.Format, "text", "json")
-	if c.Splice.Mode != "off" && c.Splice.CreditBytes < 4096 {
-		bad("splice.credit_bytes must be >= 4096, got %d", c.Splice.CreditBytes)
+	if n := c.Splice.CreditBytes; n < 4096 || n > math.MaxUint32 {
+		bad("splice.credit_bytes must be in [4096, %d], got %d", math.MaxUint32, n)
 	}
 	errs = append(errs, c.validateBackends()...)
 	_, err := c.Decide()
@@ -94,7 +95,7 @@ func (c *Config) validateBackends() (errs []error) {
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s.url: %v", at, err))
-		case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 			errs = append(errs, fmt.Errorf("%s.url must be http://host:port or https://host:port, got %q", at, b.URL))
 		case u.Port() != "" && !portNumber(u.Port()):
 			errs = append(errs, fmt.Errorf("%s.url must have a port from 1 to 65535, got %q", at, b.URL))
@@ -109,6 +110,11 @@ func (c *Config) validateBackends() (errs []error) {
 		}
 		if !slices.Contains([]string{"", poll.VLLM, poll.SGLang, poll.Tautline}, b.Engine) {
 			errs = append(errs, fmt.Errorf("%s.engine must be vllm, sglang, tautline or empty, got %q", at, b.Engine))
+		}
+		for k, m := range b.Models {
+			if m == "" {
+				errs = append(errs, fmt.Errorf("%s.models[%d] is empty", at, k))
+			}
 		}
 		id := b.Site + "/" + b.Name
 		if seen[id] {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -73,8 +74,12 @@ func (p Params) Validate() error {
 		bad("routing.retry_503 must be in [0, %d], got %d", maxRetry503, p.Retry503)
 	}
 	for _, path := range p.AllowedPaths {
-		if !strings.HasPrefix(path, "/") {
+		u, err := url.Parse(path)
+		switch {
+		case !strings.HasPrefix(path, "/"):
 			bad("allowed_paths: %q does not begin with a slash", path)
+		case err != nil || u.EscapedPath() != path:
+			bad("allowed_paths: %q is the path of no request: give it as it is sent, escaped, without a query", path)
 		}
 	}
 	t := p.Timeouts

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -346,7 +347,8 @@ func TestPanicAbortsTheSplice(t *testing.T) {
 
 // TestPanicGivesEverythingBack: a fault of ours costs one request and nothing else.
 func TestPanicGivesEverythingBack(t *testing.T) {
-	g := newRig(t, func(o *Options) { o.Pinner = faulty{} })
+	var log strings.Builder
+	g := newRig(t, func(o *Options) { o.Pinner, o.Log = faulty{}, slog.New(slog.NewTextHandler(&log, nil)) })
 	g.add("a", echo)
 	resp, err := g.client.Post("http://"+g.addr+"/v1/chat/completions", "application/json", strings.NewReader(chat("x")))
 	if err == nil {
@@ -356,6 +358,10 @@ func TestPanicGivesEverythingBack(t *testing.T) {
 	g.idle()
 	if s := g.last(1); s.Abort != AbortHandler {
 		t.Errorf("recorded %+v", s)
+	}
+	// Whoever sees the count wants to know where it was.
+	if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "faulty") {
+		t.Errorf("logged %q", text)
 	}
 }
 

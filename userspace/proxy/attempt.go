@@ -173,6 +173,9 @@ func (a *attempt) request(header http.Header) *http.Request {
 	if x.length < 0 {
 		out.TransferEncoding = []string{"chunked"}
 		out.Trailer = x.r.Trailer // filled in, at the latest when the body has been read
+		if x.edited {
+			dropFields(out.Trailer, ofBytes)
+		}
 	}
 	switch body := x.body.Load(); {
 	case x.stream != nil:

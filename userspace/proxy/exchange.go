@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -99,6 +100,10 @@ func (x *exchange) finish() {
 	}
 	if !x.served {
 		x.sum.Abort = AbortHandler
+		if fault := recover(); fault != nil {
+			x.p.log.Error("internal fault: the client was cut off", "id", x.id, "fault", fault, "stack", string(debug.Stack()))
+			defer panic(http.ErrAbortHandler) // the server says no more about it
+		}
 	}
 	x.ticket.Done(now)
 	x.dropBody()

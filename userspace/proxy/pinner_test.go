@@ -158,6 +158,38 @@ func TestRewrittenAnswersHaveTheHeadOfTheirBytes(t *testing.T) {
 	g.idle()
 }
 
+// TestTrailersOfChangedBytes: a digest that comes behind a body is as wrong as one
+// before it, announced or not.
+func TestTrailersOfChangedBytes(t *testing.T) {
+	var trailer http.Header
+	g, got, _ := pinRig(t, func(w http.ResponseWriter, r *http.Request) {
+		trailer = r.Trailer.Clone()
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Trailer", "Content-Digest, X-Sum")
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("Content-Digest", "x")
+		w.Header().Set("X-Sum", "x")
+		w.Header().Set(http.TrailerPrefix+"Repr-Digest", "x")
+	})
+	req, err := http.NewRequest("POST", "http://"+g.addr+"/v1/responses", io.MultiReader(strings.NewReader(`{"previous_response_id":"tagged"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Trailer = http.Header{"Digest": {"x"}, "X-Check": {"x"}}
+	resp, body := g.do(req)
+	if strings.Contains(got.body, "tagged") || body != "BODY-a" {
+		t.Fatalf("nothing was changed: %q, %q", got.body, body)
+	}
+	if len(trailer) != 1 || trailer.Get("X-Check") != "x" {
+		t.Errorf("the backend got %v", trailer)
+	}
+	if len(resp.Trailer) != 1 || resp.Trailer.Get("X-Sum") != "x" {
+		t.Errorf("the client got %v", resp.Trailer)
+	}
+	g.idle()
+}
+
 // unchunk undoes the chunked encoding.
 func unchunk(t *testing.T, s string) string {
 	t.Helper()

@@ -69,6 +69,7 @@ func (x *exchange) writeHead(a *attempt, rewritten bool) {
 	if rewritten {
 		dropFields(h, ofBytes)
 		dropFields(h, ofAnswer)
+		dropFields(a.resp.Trailer, ofBytes)
 	}
 	if _, ok := h[requestIDHeader]; !ok {
 		h[requestIDHeader] = []string{x.id}
@@ -318,6 +319,9 @@ func (c *copying) trailers() {
 		return
 	}
 	h := c.x.w.Header()
+	if c.rw != nil {
+		dropFields(c.a.resp.Trailer, ofBytes) // they are filled in when the body has ended
+	}
 	for k, vv := range c.a.resp.Trailer {
 		if !namedIn(h["Trailer"], k) {
 			k = http.TrailerPrefix + k

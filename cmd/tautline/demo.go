@@ -49,7 +49,7 @@ func newDemo() *cobra.Command {
 		}
 		defer func() { err = errors.Join(err, f.Stop()) }()
 		if *duration == 0 {
-			return keepRunning(c.Context(), c.OutOrStdout(), f)
+			return keepRunning(c.Context(), c.OutOrStdout(), os.Args[0], f)
 		}
 		fmt.Fprintf(c.OutOrStdout(), "three model servers behind %s, a mixed load for %s ...\n\n", f.URL, *duration)
 		return demoTable(c, f, f.Run(c.Context(), *duration, *seed))
@@ -57,16 +57,18 @@ func newDemo() *cobra.Command {
 	return c
 }
 
-func keepRunning(ctx context.Context, w io.Writer, f *demo.Fleet) error {
+// keepRunning prints how to use the fleet, with the command by the name that it was
+// started by, and waits.
+func keepRunning(ctx context.Context, w io.Writer, self string, f *demo.Fleet) error {
 	fmt.Fprintf(w, `agent   %s
-status  tautline status --admin %s
+status  %s status --admin %s
 metrics %s/metrics
 
 curl -N %s/v1/chat/completions -H 'Content-Type: application/json' \
   -d '{"model":"stand-in","stream":true,"messages":[{"role":"user","content":"Hello"}]}'
 
 Ctrl-C ends it.
-`, f.URL, f.Admin, f.Admin, f.URL)
+`, f.URL, self, f.Admin, f.Admin, f.URL)
 	<-ctx.Done()
 	return nil
 }
@@ -74,6 +76,9 @@ Ctrl-C ends it.
 // demoTable prints what the clients felt and what the agent knows. It fails
 // when a request did.
 func demoTable(c *cobra.Command, f *demo.Fleet, r demo.Report) error {
+	if err := context.Cause(c.Context()); err != nil {
+		return err
+	}
 	var s telemetry.Status
 	if err := (adminClient{&f.Admin}).do(c.Context(), http.MethodGet, "/v1/status", nil, &s); err != nil {
 		return err

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -62,6 +63,45 @@ func TestAnswerBeforeTheUploadsEnd(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEarlyAnswerIsReadAfterTheUpload: a client that sends all of a long body before it
+// reads gets what the backend said at its beginning, instead of a reset (E10).
+func TestEarlyAnswerIsReadAfterTheUpload(t *testing.T) {
+	const size = 20 << 20
+	for _, close := range []bool{true, false} {
+		g := newRig(t)
+		end := make(chan struct{})
+		g.addRaw("a", func(c net.Conn) {
+			if _, _, err := readHead(c); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+			if !close {
+				<-end
+			}
+		})
+		c := g.dial()
+		_, _ = fmt.Fprintf(c, "POST /upload HTTP/1.1\r\nHost: x\r\nContent-Type: audio/wav\r\nContent-Length: %d\r\n\r\n", size)
+		piece := strings.Repeat("x", 1<<20)
+		for i := range size >> 20 {
+			if _, err := io.WriteString(c, piece); err != nil {
+				t.Errorf("close %t: the body was not taken after %d MB: %v", close, i, err)
+				break
+			}
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Errorf("close %t: no answer: %v", close, err)
+		} else if body, err := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "no" || err != nil {
+			t.Errorf("close %t: %s %q, %v", close, resp.Status, body, err)
+		}
+		_ = c.Close()
+		g.idle()
+		if !close {
+			end <- struct{}{}
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type exchange struct {
 	id     string // X-Request-Id, the client's or made here
 
 	whole  bool                   // the client's body has been read to its end
+	asked  atomic.Bool            // it has been begun to be read: who expects 100 Continue has got it
 	body   atomic.Pointer[buffer] // nil: none, streamed, or not needed any more
 	length int64                  // of the body to send; -1 = chunked
 	stream *streamedBody          // not nil: the body is passed on as it comes
@@ -147,13 +148,21 @@ func (x *exchange) serve() verdict {
 		return x.failed(why)
 	}
 	defer a.close()
-	if x.unread() {
-		// The backend answers before it has the whole body. The server would read what
-		// is left after the handler, and by whatever it finds take the client's bytes
-		// for another request.
-		x.w.Header().Set("Connection", "close")
+	if !x.unread() {
+		return x.relay(a)
 	}
-	return x.relay(a)
+	// The backend answers before it has the whole body. The server would read what
+	// is left after the handler, and by whatever it finds take the client's bytes
+	// for another request.
+	x.w.Header().Set("Connection", "close")
+	v := x.relay(a)
+	a.close() // nothing more is sent there
+	x.ticket.Done(x.p.clock())
+	// Chunks end when the handler does: whoever reads them already is not kept waiting.
+	if v == answered && a.resp.ContentLength >= 0 && x.unread() && x.rc.Flush() == nil {
+		x.linger(RefusalNone)
+	}
+	return v
 }
 
 // admit checks what can be refused before the body is read.
@@ -390,7 +399,7 @@ func (x *exchange) refuse(why Refusal, detail string) verdict {
 // linger reads on for a while. A client that waits for 100 Continue, or sends
 // nothing anyway, is only given a moment to close.
 func (x *exchange) linger(why Refusal) {
-	if why == RefusalSlowBody || x.r.Header.Get("Expect") != "" {
+	if why == RefusalSlowBody || x.r.Header.Get("Expect") != "" && !x.asked.Load() {
 		_ = x.rc.SetReadDeadline(time.Now().Add(lingerShort)) // for the server, which reads as well
 		return
 	}

@@ -47,6 +47,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	now := time.Now()
 	next := now.Add(min(wait, wait+time.Duration(b.n/bodyRate)*time.Second-b.spent))
 	b.until.Store(next.UnixNano())
+	b.x.asked.Store(true)
 	if err := b.deadline(next); err != nil {
 		return 0, err
 	}

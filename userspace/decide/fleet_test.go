@@ -462,3 +462,23 @@ func TestExplainTellsWhatWasCompared(t *testing.T) {
 		}
 	}
 }
+
+// TestALongRequestIsNeverReaped (G2): no clock ends the accounts of a request that runs,
+// whatever polls say meanwhile; its end does.
+func TestALongRequestIsNeverReaped(t *testing.T) {
+	f := newFleet(t, 2, nil)
+	ticket, d := f.Route(prompt(1000, 100), 0)
+	var now Instant
+	for range 1000 {
+		now += time.Minute
+		f.Observe(d.Slot, load.Sample{HasQueue: true}, now)
+		f.PollFailed(d.Slot, now)
+		if s := state(t, f, d.Slot, now); s.InFlight != 1 || s.Uncached != d.Uncached {
+			t.Fatalf("after %v: %d requests, %d tokens in flight", now, s.InFlight, s.Uncached)
+		}
+	}
+	ticket.Done(now)
+	if s := state(t, f, d.Slot, now); s.InFlight != 0 || s.Uncached != 0 {
+		t.Errorf("at the end: %d requests, %d tokens in flight", s.InFlight, s.Uncached)
+	}
+}

@@ -431,6 +431,21 @@ func TestModelInUnknownJSON(t *testing.T) {
 	}
 }
 
+// TestNoHeaderChoosesTheBackend: those by which other routers are told, or tell each
+// other, where to go are the client's own words here (G25f).
+func TestNoHeaderChoosesTheBackend(t *testing.T) {
+	g := newRig(t)
+	g.addRaw("other", func(c net.Conn) { t.Error("it was asked") })
+	other := g.proxy.backend(0).base.Host
+	g.fleet.SetModels(0, []string{"m2"})
+	g.add("right", echo, "m")
+	for _, field := range []string{"X-Gateway-Destination-Endpoint", "X-Prefiller-Host-Port", "X-Data-Parallel-Host-Port", "X-Backend-Url", "X-Tautline-Backend", "X-Session-Id"} {
+		if resp, _ := g.post("/v1/chat/completions", chat("x"), field, other); resp.StatusCode != 200 {
+			t.Errorf("%s: %d", field, resp.StatusCode)
+		}
+	}
+}
+
 // TestDebugHeaders are off unless asked for.
 func TestDebugHeaders(t *testing.T) {
 	g := newRig(t)

@@ -167,8 +167,11 @@ func printBackends(w io.Writer, bs []telemetry.BackendStatus) error {
 		return err
 	}
 	for _, b := range bs {
-		if b.PollError != "" {
+		switch {
+		case b.PollError != "":
 			fmt.Fprintf(w, "%s/%s cannot be polled: %s\n", b.Site, b.Name, b.PollError)
+		case !b.Measured && b.LastPollError != nil: // its health was asked for instead
+			fmt.Fprintf(w, "%s/%s tells no queue: %s\n", b.Site, b.Name, b.LastPollError.Error)
 		}
 	}
 	return nil

@@ -46,6 +46,21 @@ func TestTablesFitATerminal(t *testing.T) {
 	}
 }
 
+// TestABackendWithoutFiguresSaysWhy: one that takes requests and tells no queue, because
+// its engine is configured wrongly or shows no metrics, looks well otherwise.
+func TestABackendWithoutFiguresSaysWhy(t *testing.T) {
+	last := &telemetry.PollError{Error: "no known series"}
+	var b strings.Builder
+	err := printBackends(&b, []telemetry.BackendStatus{
+		{Site: "local", Name: "blind", Admitted: true, LastPollError: last},
+		{Site: "local", Name: "sees", Admitted: true, Measured: true, LastPollError: last},
+		{Site: "local", Name: "new", Admitted: true},
+	})
+	if want := "local/blind tells no queue: no known series\n"; err != nil || !strings.HasSuffix(b.String(), "\n"+want) {
+		t.Errorf("%v, printed\n%s\nwant %q at the end", err, b.String(), want)
+	}
+}
+
 // TestWatchGoesOnThroughAnOutage: what one watches for is what must not end the watch.
 func TestWatchGoesOnThroughAnOutage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,6 +2,7 @@ package poll
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -231,6 +232,9 @@ func (t *target) from(ctx context.Context, p *Params, from source) (load.Sample,
 	}
 	s, err := t.parser.sample()
 	if err != nil {
+		if t.Engine != "" { // whoever configured it may have meant the other
+			err = fmt.Errorf("%w of %s", err, t.Engine)
+		}
 		return load.Sample{}, &failure{reason: ReasonGarbage, err: err}
 	}
 	return s, nil

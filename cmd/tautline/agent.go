@@ -18,9 +18,10 @@ func newAgent() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Route requests to the backends of a configuration",
-		Long: "Route requests to the backends of a configuration until SIGTERM, then finish\n" +
-			"the answers under way. SIGHUP reloads the file; a bad one keeps the old.\n" +
-			"Prints the client and admin URLs once it listens; logs go to standard error.",
+		Long: "Route requests to the backends of a configuration until SIGTERM or Ctrl-C, then\n" +
+			"finish the answers under way; Ctrl-C again cuts them off. SIGHUP reloads the\n" +
+			"file; a bad one keeps the old. Prints the client and admin URLs once it listens;\n" +
+			"logs go to standard error.",
 		Example: "  tautline agent --config tautline.yaml\n" +
 			"  tautline agent --backend http://127.0.0.1:8000 --backend http://127.0.0.1:8001",
 		Args: noArgs,

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	osexec "os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -38,5 +43,64 @@ func TestHangUpWhileTheAgentStarts(t *testing.T) {
 	})
 	if err != nil || loads != 2 {
 		t.Errorf("the settings were read %d times, want twice: %v", loads, err)
+	}
+}
+
+// mainArgs makes the test binary run main with these arguments instead of tests.
+const mainArgs = "TAUTLINE_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(mainArgs); args != "" {
+		os.Args = append([]string{"tautline"}, strings.Split(args, " ")...)
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// TestSecondInterruptEndsADrain: whoever presses Ctrl-C again does not want to wait for
+// the answers under way.
+func TestSecondInterruptEndsADrain(t *testing.T) {
+	asked := make(chan struct{})
+	engine := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		close(asked)
+		<-r.Context().Done()
+	}))
+	defer engine.Close()
+	cmd := osexec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), mainArgs+"=agent --listen 127.0.0.1:0 --splice off --admin 127.0.0.1:0 --backend "+engine.URL)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(stdout).ReadString('\n')
+	url, found := strings.CutPrefix(strings.TrimSpace(line), "client ")
+	if !found {
+		t.Fatalf("printed %q", line)
+	}
+	go func() {
+		if resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader("{}")); err == nil {
+			_ = resp.Body.Close()
+		}
+	}()
+	<-asked
+	_ = cmd.Process.Signal(os.Interrupt)
+	for log := bufio.NewScanner(stderr); log.Scan() && !strings.Contains(log.Text(), "draining"); {
+	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGINT {
+		t.Errorf("ended with %v, want by the second signal", cmd.ProcessState)
 	}
 }

@@ -39,10 +39,17 @@ func unhealthy(format string, a ...any) error {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		// Ctrl-C again ends at once what takes its time to end well. What an agent leaves in
+		// the kernel then is what a killed one leaves: the next one's to clear up.
+		signal.Reset(os.Interrupt)
+		cancel(fmt.Errorf("%s signal received", s))
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run executes one command line and returns its exit code.

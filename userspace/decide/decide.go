@@ -33,6 +33,7 @@ type Candidate struct {
 	Slot    int
 	Refusal load.Refusal
 	Tried   bool // failed this very request already
+	Erring  bool // refused for errors that it answered
 
 	Run      int   // leading keys it holds
 	Blocks   int   // how many blocks they cover
@@ -109,28 +110,38 @@ func gather(cs []Candidate) int {
 
 // last finds what is left when no candidate admits. The only backend of a model
 // that is not draining is tried even while it is ejected: a try that fails costs
-// no more than the refusal, and a try that works ends the ejection.
+// no more than the refusal, and a try that works ends the ejection. Where all are
+// ejected, those that answered errors are tried for the same reason, who has least in
+// flight first: a few requests that break engines must not close them to all others.
 func last(cs []Candidate) (pick int, why Reason) {
 	pick, why = -1, ReasonNotAdmitted
-	serving := 0
+	serving, admitted, erring := 0, 0, -1
 	for i := range cs {
-		switch cs[i].Refusal {
+		c := &cs[i]
+		switch c.Refusal {
 		case load.Admitted: // then it was tried
 			why = ReasonTried
 			serving++
+			admitted++
 		case load.Ejected, load.Probing:
 			serving++
-			if cs[i].Tried {
+			if c.Tried {
 				why = ReasonTried
-			} else {
-				pick = i
+				continue
+			}
+			pick = i
+			if c.Erring && (erring < 0 || c.Requests < cs[erring].Requests) {
+				erring = i
 			}
 		}
 	}
-	if serving != 1 || pick < 0 {
-		return -1, why
+	switch {
+	case serving == 1 && pick >= 0:
+		return pick, ReasonEjectedLone
+	case admitted == 0 && erring >= 0:
+		return erring, ReasonEjectedAll
 	}
-	return pick, ReasonEjectedLone
+	return -1, why
 }
 
 // choose takes the steps that all policies share, then the policy's own.

@@ -196,28 +196,37 @@ func TestWhoIsACandidate(t *testing.T) {
 		name     string
 		refusals []load.Refusal
 		tried    []int
+		erring   []int
 		slot     int
 		want     Outcome
 		why      Reason
 	}{
-		{"nobody serves it", nil, nil, -1, None, ReasonUnknownModel},
-		{"lone", []load.Refusal{ok}, nil, 0, Lone, ReasonNone},
-		{"the other is out", []load.Refusal{out, ok}, nil, 1, Lone, ReasonNone},
-		{"the other was tried", []load.Refusal{ok, ok}, []int{0}, 1, Lone, ReasonNone},
-		{"lone and ejected", []load.Refusal{out}, nil, 0, Lone, ReasonEjectedLone},
-		{"lone and probing", []load.Refusal{probing}, nil, 0, Lone, ReasonEjectedLone},
-		{"ejected beside a draining one", []load.Refusal{drain, out}, nil, 1, Lone, ReasonEjectedLone},
-		{"lone and ejected and tried", []load.Refusal{out}, []int{0}, -1, None, ReasonTried},
-		{"lone and tried", []load.Refusal{ok}, []int{0}, -1, None, ReasonTried},
-		{"lone and draining", []load.Refusal{drain}, nil, -1, None, ReasonNotAdmitted},
-		{"both ejected", []load.Refusal{out, out}, nil, -1, None, ReasonNotAdmitted},
-		{"one tried, one ejected", []load.Refusal{ok, out}, []int{0}, -1, None, ReasonTried},
+		{"nobody serves it", nil, nil, nil, -1, None, ReasonUnknownModel},
+		{"lone", []load.Refusal{ok}, nil, nil, 0, Lone, ReasonNone},
+		{"the other is out", []load.Refusal{out, ok}, nil, nil, 1, Lone, ReasonNone},
+		{"the other was tried", []load.Refusal{ok, ok}, []int{0}, nil, 1, Lone, ReasonNone},
+		{"lone and ejected", []load.Refusal{out}, nil, nil, 0, Lone, ReasonEjectedLone},
+		{"lone and probing", []load.Refusal{probing}, nil, nil, 0, Lone, ReasonEjectedLone},
+		{"ejected beside a draining one", []load.Refusal{drain, out}, nil, nil, 1, Lone, ReasonEjectedLone},
+		{"lone and ejected and tried", []load.Refusal{out}, []int{0}, nil, -1, None, ReasonTried},
+		{"lone and tried", []load.Refusal{ok}, []int{0}, nil, -1, None, ReasonTried},
+		{"lone and draining", []load.Refusal{drain}, nil, nil, -1, None, ReasonNotAdmitted},
+		{"both ejected", []load.Refusal{out, out}, nil, nil, -1, None, ReasonNotAdmitted},
+		{"all for their errors", []load.Refusal{out, out, probing}, nil, []int{0, 1, 2}, 1, Lone, ReasonEjectedAll},
+		{"some for their errors", []load.Refusal{out, out, out}, nil, []int{2}, 2, Lone, ReasonEjectedAll},
+		{"errors beside one that admits", []load.Refusal{out, out, ok}, nil, []int{0, 1}, 2, Lone, ReasonNone},
+		{"errors beside one that admits and was tried", []load.Refusal{out, ok}, []int{1}, []int{0}, -1, None, ReasonTried},
+		{"errors and tried", []load.Refusal{out, out}, []int{0}, []int{0}, -1, None, ReasonTried},
+		{"one tried, one ejected", []load.Refusal{ok, out}, []int{0}, nil, -1, None, ReasonTried},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, q := Default(), hundred
 			var cs []Candidate
 			for i, r := range c.refusals {
-				cs = append(cs, Candidate{Slot: i, Refusal: r, Run: 100, Blocks: 100})
+				cs = append(cs, Candidate{Slot: i, Refusal: r, Run: 100, Blocks: 100, Requests: 5 - i%2})
+			}
+			for _, s := range c.erring {
+				cs[s].Erring = true
 			}
 			for _, s := range c.tried {
 				cs[s].Tried = true

@@ -284,6 +284,34 @@ func TestPromptBeyondTheLastKeyIsNeverMatchedWhole(t *testing.T) {
 	}
 }
 
+// A client whose requests make engines fail may eject all of them. The others are served
+// on, and the first answer that is none of those errors ends the ejection.
+func TestRequestsThatBreakEnginesDoNotCloseTheFleet(t *testing.T) {
+	f := newFleet(t, 3, nil)
+	for range 3 {
+		for slot := range 3 {
+			f.Status(slot, 500, 0)
+		}
+	}
+	f.ConnectFailed(2, 0)
+	f.Unreachable(2, 0)
+	var took [3]int
+	for range 10 {
+		_, d := f.Route(prompt(1, 10), 0)
+		if d.Slot < 0 || d.Outcome != Lone || d.Reason != ReasonEjectedAll {
+			t.Fatalf("%+v", d)
+		}
+		took[d.Slot]++
+	}
+	if took != [3]int{5, 5, 0} {
+		t.Errorf("spread %v: by what is in flight, and not to who is not there", took)
+	}
+	f.Status(1, 200, 0)
+	if _, d := f.Route(prompt(1, 10), 0); d.Slot != 1 || d.Reason != ReasonNone {
+		t.Fatalf("%+v", d)
+	}
+}
+
 func TestUnknownModelsAndUnknownBackends(t *testing.T) {
 	f := newFleet(t, 2, nil)
 	r := prompt(1, 10)

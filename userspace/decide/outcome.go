@@ -42,6 +42,7 @@ const (
 	ReasonCheaper                     // load_override: another backend costs less in all
 	ReasonMissingSignal               // sticky: a load that the gate needs is not known
 	ReasonEjectedLone                 // lone: ejected, but there is no other
+	ReasonEjectedAll                  // lone: ejected for its errors, but so are all that can be reached
 	ReasonUnknownModel                // none, 404: no backend serves the model
 	ReasonNotAdmitted                 // none, 503: every backend that serves it refuses
 	ReasonTried                       // none: every backend that admits failed this request
@@ -55,7 +56,7 @@ const (
 func (r Reason) String() string {
 	return [...]string{
 		"none", "no_keys", "policy", "saturated", "unmeasured", "cheaper",
-		"missing_signal", "ejected_lone", "unknown_model", "not_admitted", "tried",
+		"missing_signal", "ejected_lone", "ejected_all", "unknown_model", "not_admitted", "tried",
 		"pin_gone", "pin_refused",
 	}[r]
 }

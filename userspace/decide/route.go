@@ -86,7 +86,7 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		blocks := r.covered(run)
 		c := &f.cands[i]
 		*c = Candidate{} // a literal with all its fields would be made elsewhere and copied
-		c.Slot, c.Refusal = slot, v.Refusal
+		c.Slot, c.Refusal, c.Erring = slot, v.Refusal, v.Erring
 		c.Run, c.Blocks, c.Uncached = run, blocks, q.Tokens-matched(q.Tokens, blocks, whole)
 		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
 		c.Queue, c.Measured = v.Queue, v.Measured

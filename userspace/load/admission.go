@@ -95,6 +95,10 @@ func (b *breaker) status(p *Params, code int, now time.Duration) {
 	}
 }
 
+// erring tells whether it is out for what it answered, though it can be reached and
+// did not say that it has too much to do.
+func (b *breaker) erring() bool { return b.open && !b.byPoll && !b.gone }
+
 // polled lets the probe go early when the engine answered a poll after it was
 // ejected for being unreachable or overloaded. Other 5xx are not taken back by
 // a poll: an engine can fail every request and still print its metrics.

@@ -49,6 +49,37 @@ func TestServerErrorsInARowEject(t *testing.T) {
 	wantRefusal(t, b, sec, Ejected)
 }
 
+// Who is out for its errors can be tried where nobody else is left; who cannot be
+// reached, or said that it is full, cannot.
+func TestErring(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func(*Books)
+		want bool
+	}{
+		{"errors", func(b *Books) { b.Status(0, 500, sec) }, true},
+		{"no head in time", func(b *Books) { b.Status(0, 504, sec) }, true},
+		{"full", func(b *Books) { b.Status(0, 503, sec) }, false},
+		{"unreachable", func(b *Books) { b.ConnectFailed(0, sec) }, false},
+		{"errors, then gone", func(b *Books) { b.Status(0, 500, sec); b.Unreachable(0, sec) }, false},
+		{"nothing", func(*Books) {}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := books(t, 1)
+			for range 3 {
+				c.fail(b)
+			}
+			if got := b.View(0, sec).Erring; got != c.want {
+				t.Errorf("erring %v, want %v", got, c.want)
+			}
+			b.Status(0, 200, sec)
+			if b.View(0, sec).Erring {
+				t.Error("erring after a success")
+			}
+		})
+	}
+}
+
 func TestBackoffDoublesUpToItsMaximumAndASuccessEndsIt(t *testing.T) {
 	b := books(t, 1)
 	now := time.Duration(0)

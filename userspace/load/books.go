@@ -41,6 +41,7 @@ type View struct {
 	Refusal  Refusal
 	Until    time.Duration // end of the ejection, when ejected
 	Trial    bool          // admitted so that the next request shows whether it serves again
+	Erring   bool          // ejected, or being probed, for errors that it answered; not for 503, nor for silence
 	Requests int           // own requests in flight
 	Decoding int           // of them, past their first token
 	Tokens   int64         // own uncached prompt tokens in flight
@@ -244,6 +245,7 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 	}
 	v.Refusal = a.breaker.refusal(now)
 	v.Trial = a.breaker.open && v.Refusal == Admitted
+	v.Erring = a.breaker.erring() && (v.Refusal == Ejected || v.Refusal == Probing)
 	v.Requests, v.Decoding, v.Tokens, v.Claimed = a.requests, a.decoding, a.tokens, a.claimed
 	if v.Refusal == Ejected {
 		v.Until = a.breaker.until

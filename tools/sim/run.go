@@ -35,6 +35,7 @@ type run struct {
 	perSlot  []int
 	series   Instant
 	notes    map[*traffic.Job]*policies.Note
+	noted    uint64 // notes written: several may go out between two arrivals
 	res      Result
 	prompt   int64
 	cached   int64
@@ -288,7 +289,8 @@ func (r *run) say(kind uint8, j *traffic.Job, now Instant) {
 	}
 	if kind == tellBooked {
 		n := r.peers[j.Agent].Note(j)
-		n.ID = uint64(r.res.Jobs)
+		r.noted++
+		n.ID = r.noted
 		n.Keys = append([]key.Key(nil), j.Keys...)
 		r.notes[j] = &n
 	}

@@ -61,14 +61,15 @@ const (
 	tellBooked uint8 = iota
 	tellFirst
 	tellDone
+	tellFailed
 )
 
 // Run simulates one scenario under one policy. The same arguments give the
 // same result. A cancelled context ends it early: the error is the context's
 // and the result is not to be used.
 func Run(ctx context.Context, sc Scenario, policy policies.Policy, seed uint64) (Result, error) {
-	if policy.Toy && !sc.Perfect {
-		return Result{}, fmt.Errorf("policy %s knows the seed's toy only, not %s", policy.Name, sc.Name)
+	if err := suits(&sc, policy); err != nil {
+		return Result{}, err
 	}
 	r := newRun(&sc, policy, seed)
 	if err := r.loop(ctx); err != nil {
@@ -76,6 +77,14 @@ func Run(ctx context.Context, sc Scenario, policy policies.Policy, seed uint64) 
 	}
 	r.stop()
 	return r.result(), nil
+}
+
+// suits says what keeps the policy from the scenario.
+func suits(sc *Scenario, policy policies.Policy) error {
+	if policy.Toy && !sc.Perfect {
+		return fmt.Errorf("policy %s knows the seed's toy only, not %s", policy.Name, sc.Name)
+	}
+	return nil
 }
 
 func newRun(sc *Scenario, policy policies.Policy, seed uint64) *run {
@@ -295,7 +304,7 @@ func (r *run) say(kind uint8, j *traffic.Job, now Instant) {
 		r.notes[j] = &n
 	}
 	r.tells = append(r.tells, tell{now + r.sc.Telling, kind, j.Agent, r.notes[j]})
-	if kind == tellDone {
+	if kind == tellDone || kind == tellFailed {
 		delete(r.notes, j)
 	}
 }
@@ -318,6 +327,8 @@ func (r *run) tell(now Instant) {
 			p.ToldFirst(t.note, now)
 		case tellDone:
 			p.ToldDone(t.note, now)
+		case tellFailed:
+			p.ToldFailed(t.note, now)
 		}
 	}
 }
@@ -331,7 +342,7 @@ func (r *run) outage(o Outage, now Instant) {
 	r.next[o.Slot] = r.engines[o.Slot].Next()
 	for _, j := range dead {
 		r.agents[j.Agent].Failed(j, now)
-		r.say(tellDone, j, now)
+		r.say(tellFailed, j, now)
 		if r.counts(j) {
 			r.res.Retried++
 		}

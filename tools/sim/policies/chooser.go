@@ -35,20 +35,22 @@ type Peer interface {
 	Chooser
 	// Note describes the job's booking, right after Route.
 	Note(j *traffic.Job) Note
-	// Told books another agent's decision; ToldFirst and ToldDone release it.
+	// Told books another agent's decision. ToldFirst releases its tokens, ToldDone what
+	// is left; ToldFailed is ToldDone of a request that died with its backend.
 	Told(n *Note, now Instant)
 	ToldFirst(n *Note, now Instant)
 	ToldDone(n *Note, now Instant)
+	ToldFailed(n *Note, now Instant)
 }
 
 // Note is one decision as an agent tells it to the others.
 type Note struct {
-	ID       uint64 // names the request among all agents
-	Slot     int
-	Keys     []key.Key // belongs to the note
-	Bytes    int
-	Prompt   int
-	Uncached int // prompt tokens booked on the backend
+	ID     uint64 // names the request among all agents
+	Slot   int
+	Keys   []key.Key // belongs to the note
+	Bytes  int
+	Prompt int
+	Stream bool // its first token can be seen, and will be told
 }
 
 // Setup is what a policy may know about the fleet.

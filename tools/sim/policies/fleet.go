@@ -141,14 +141,14 @@ func (f *fleet) Observe(slot int, s load.Sample, now Instant) {
 
 // Note implements Peer.
 func (f *fleet) Note(j *traffic.Job) Note {
-	return Note{Slot: j.Slot, Bytes: j.Bytes, Prompt: j.Prompt, Uncached: j.Prompt - j.Believe}
+	return Note{Slot: j.Slot, Bytes: j.Bytes, Prompt: j.Prompt, Stream: j.Stream}
 }
 
 // Told implements Peer: the decision of another agent is booked as if this one
 // had been bound to make it.
 func (f *fleet) Told(n *Note, now Instant) {
 	t, d := f.Fleet.Route(decide.Request{
-		Keys: n.Keys, Bytes: n.Bytes, Tokens: int64(n.Prompt), Stream: true, Pinned: n.Slot,
+		Keys: n.Keys, Bytes: n.Bytes, Tokens: int64(n.Prompt), Stream: n.Stream, Pinned: n.Slot,
 	}, now)
 	if d.Slot >= 0 {
 		f.told[n.ID] = t
@@ -166,6 +166,14 @@ func (f *fleet) ToldFirst(n *Note, now Instant) {
 func (f *fleet) ToldDone(n *Note, now Instant) {
 	t := f.told[n.ID]
 	t.Confirm(now)
+	t.Done(now)
+	delete(f.told, n.ID)
+}
+
+// ToldFailed implements Peer.
+func (f *fleet) ToldFailed(n *Note, now Instant) {
+	t := f.told[n.ID]
+	t.Withdraw(now)
 	t.Done(now)
 	delete(f.told, n.ID)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/tools/sim/traffic"
+	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
 	"github.com/tautline/tautline/userspace/load"
 )
@@ -166,5 +167,59 @@ func TestTreeAgainstSlice(t *testing.T) {
 		if len(tr.at) != len(recent) {
 			t.Fatalf("%d keys, want %d", len(tr.at), len(recent))
 		}
+	}
+}
+
+// told gives one agent the decision of another and returns the teller, the listener
+// and the note.
+func told(t *testing.T, j *traffic.Job) (listener Peer, n *Note) {
+	t.Helper()
+	s := setup(2)
+	p := Own("priced", decide.Priced, nil)
+	teller := p.New(s).(Peer)
+	s.Rand = rand.New(rand.NewPCG(3, 4))
+	listener = p.New(s).(Peer)
+	route(teller, j)
+	note := teller.Note(j)
+	note.ID, note.Keys = 1, slices.Clone(j.Keys)
+	listener.Told(&note, time.Second)
+	return listener, &note
+}
+
+func uncached(c Chooser, slot int) int64 {
+	for _, b := range c.(*fleet).Snapshot(2*time.Second, nil) {
+		if b.Slot == slot {
+			return b.Uncached
+		}
+	}
+	return -1
+}
+
+// No agent sees the first token of an answer that is not streamed, so the one that was
+// told of it must learn from the polls that its prompt is filled, too.
+func TestToldOfAnUnstreamedAnswer(t *testing.T) {
+	j := job(0, 1, 2000, 300)
+	j.Stream = false
+	listener, n := told(t, j)
+	if got := uncached(listener, n.Slot); got != 2300 {
+		t.Fatalf("%d tokens booked of 2300", got)
+	}
+	listener.Observe(n.Slot, load.Sample{Running: 1, HasQueue: true}, 2*time.Second)
+	if got := uncached(listener, n.Slot); got != 0 {
+		t.Errorf("%d tokens are still booked though nobody waits there", got)
+	}
+}
+
+// A request that died with its backend leaves nothing there.
+func TestToldOfAFailure(t *testing.T) {
+	j := job(0, 1, 2000, 300)
+	listener, n := told(t, j)
+	listener.ToldFailed(n, 2*time.Second)
+	if got := uncached(listener, n.Slot); got != 0 {
+		t.Errorf("%d tokens are still booked", got)
+	}
+	_, cs := listener.(*fleet).Explain(listener.(*fleet).request(j), 3*time.Second)
+	if got := cs[n.Slot].Run; got != 0 {
+		t.Errorf("%d keys are believed where the backend died before it answered", got)
 	}
 }

@@ -90,6 +90,9 @@ func Seed() Input {
 	}
 }
 
+// maxPrefixes bounds the work and the memory of the estimate of the hit rate.
+const maxPrefixes = 1_000_000
+
 // Validate says what is wrong with the input, all at once.
 func (in Input) Validate() error {
 	var errs []error
@@ -113,6 +116,12 @@ func (in Input) Validate() error {
 	positive("rate", in.Rate)
 	if !(in.Zipf >= 0) || math.IsInf(in.Zipf, 0) {
 		errs = append(errs, fmt.Errorf("zipf exponent: must be 0 or more, is %v", in.Zipf))
+	}
+	if in.Prefixes > maxPrefixes {
+		errs = append(errs, fmt.Errorf("prefixes: at most %d, is %d", maxPrefixes, in.Prefixes))
+	}
+	if tau := in.BatchTokens * in.ToleranceSec / in.BatchSeconds; tau > 1<<62 {
+		errs = append(errs, fmt.Errorf("batch tokens x tolerance / batch seconds: no number of tokens, is %v", tau))
 	}
 	if !(in.ColdHitRate >= 0 && in.ColdHitRate < 1) {
 		errs = append(errs, fmt.Errorf("hit rate without affinity: must be in [0,1), is %v", in.ColdHitRate))
@@ -180,7 +189,7 @@ func Compute(in Input) (Report, error) {
 	r := Report{Limit: Saturation(in.BatchTokens, in.BatchSeconds, in.ToleranceSec)}
 	r.KVBytesPerToken = in.Model.KVBytesPerToken()
 	r.KVBytesPerPrefix = p * r.KVBytesPerToken
-	r.PrefixesPerNode = int(in.KVBudgetBytes / r.KVBytesPerPrefix)
+	r.PrefixesPerNode = int(min(in.KVBudgetBytes/r.KVBytesPerPrefix, math.MaxInt32))
 	r.BreakEvenSec = p / r.RPeak
 	r.CachedSec = u / r.RPeak
 	r.ColdSec = (p + u) / r.RPeak
@@ -234,10 +243,13 @@ func ZipfShares(n int, exponent float64) []float64 {
 // an LRU cache of slots prefixes when placement ignores the caches: every
 // server then sees the same mix. It uses Che's approximation: a prefix is
 // present when it was asked for within the characteristic time of the cache,
-// which is the time in which slots different prefixes are asked for.
+// which is the time in which slots different prefixes are asked for. shares fall.
 func ColdHitRate(shares []float64, slots int) float64 {
 	if slots <= 0 {
 		return 0
+	}
+	for len(shares) > 0 && shares[len(shares)-1] == 0 { // nobody asks for it
+		shares = shares[:len(shares)-1]
 	}
 	if slots >= len(shares) {
 		return 1

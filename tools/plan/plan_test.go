@@ -102,6 +102,37 @@ func TestValidateNamesEveryFault(t *testing.T) {
 	}
 }
 
+// What no fleet has must give an error or a number, and soon.
+func TestOddInput(t *testing.T) {
+	for name, change := range map[string]func(*Input){
+		"a steep fall": func(in *Input) { in.Zipf = 2000 },
+		"all memory":   func(in *Input) { in.KVBudgetBytes = 1e300 },
+		"no memory":    func(in *Input) { in.KVBudgetBytes = 1 },
+	} {
+		in := Seed()
+		change(&in)
+		r, err := Compute(in)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, v := range []float64{r.ColdHitRate, r.ColdCap, r.HotSpotRate, float64(r.PrefixesPerNode)} {
+			if !(v >= 0) || math.IsInf(v, 0) {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+	}
+	for name, change := range map[string]func(*Input){
+		"prefixes": func(in *Input) { in.Prefixes = 2_000_000_000 },
+		"seconds":  func(in *Input) { in.BatchSeconds = 1e-300 },
+	} {
+		in := Seed()
+		change(&in)
+		if _, err := Compute(in); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
 // The estimate of the hit rate is held against a plain LRU fed at random.
 func TestColdHitRateAgainstLRU(t *testing.T) {
 	for _, c := range []struct {

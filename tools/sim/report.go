@@ -70,6 +70,9 @@ type figure struct {
 func (r *Report) lines(marks []chart.Mark) []figure {
 	draw := func(name, title, y string, log bool, value func(*Result) float64, scale float64) figure {
 		l := chart.Lines{Title: r.Preset + ": " + title, XLabel: r.Axis, YLabel: y, LogY: log, Marks: marks}
+		if r.Seeds > 1 {
+			l.Notes = []string{fmt.Sprintf("line: median of %d runs", r.Seeds), "band: their range"}
+		}
 		at := map[string]int{}
 		for i := range r.Rows {
 			row := &r.Rows[i]

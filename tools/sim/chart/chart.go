@@ -31,6 +31,7 @@ type Lines struct {
 	LogX, LogY            bool
 	Series                []Series
 	Marks                 []Mark
+	Notes                 []string // lines of small print below the legend
 }
 
 // The canvas, in pixels.
@@ -44,6 +45,7 @@ const (
 	plotRight    = width - right
 	legend       = plotRight + 12
 	legendHeight = 20
+	noteHeight   = 15
 )
 
 // Inks.
@@ -86,7 +88,7 @@ func (l Lines) Draw() *draw.Picture {
 	if len(rows) > 0 {
 		ceiling += markRow * float64(slices.Max(rows)+1)
 	}
-	height := max(tall, top+bottom+legendHeight*len(l.Series))
+	height := max(tall, top+bottom+legendHeight*len(l.Series)+noteHeight*len(l.Notes))
 	floor := float64(height - bottom)
 	y.from, y.to = floor, ceiling
 
@@ -120,6 +122,9 @@ func (l Lines) Draw() *draw.Picture {
 		ly := float64(top + 10 + legendHeight*i)
 		p.Line([]draw.Point{{X: legend, Y: ly}, {X: legend + 24, Y: ly}}, stroke)
 		p.Text(legend+30, ly+4, s.Name, draw.Font{Size: 12, RGB: dark})
+	}
+	for i, note := range l.Notes {
+		p.Text(legend, float64(top+20+legendHeight*len(l.Series)+noteHeight*i), note, draw.Font{Size: 11, RGB: soft})
 	}
 	return p
 }

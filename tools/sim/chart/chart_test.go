@@ -45,12 +45,15 @@ func TestLinesDrawEveryPoint(t *testing.T) {
 			{"a", []Point{{1, 1, 0.5, 2}, {2, 10, 5, 20}, {3, 100, 50, 200}}},
 			{"b", []Point{{1, 2, 2, 2}, {2, 0, 0, 0}, {3, 3, 3, 3}}}, // zero has no place on a log axis
 		},
-		Marks: []Mark{{2, "tau"}},
+		Marks: []Mark{{2, "tau"}}, Notes: []string{"band: range"},
 	}
 	if err := l.Draw().SVG(&b); err != nil {
 		t.Fatal(err)
 	}
 	n := parse(t, b.Bytes())
+	if !strings.Contains(b.String(), ">band: range<") {
+		t.Error("the note is not there")
+	}
 	if n["circle"] != 5 || n["polygon"] != 1 || n["polyline"] < 2 {
 		t.Errorf("drawn: %v", n)
 	}

@@ -41,8 +41,8 @@ type Poisson struct {
 	n     int
 }
 
-// NewPoisson returns an open loop that ends at until. The draws of arrival
-// times and of requests come from streams of their own.
+// NewPoisson returns an open loop that ends at until. Arrival times and requests
+// are drawn in turn from one stream.
 func NewPoisson(rate Rate, until Instant, seed uint64, draw Draw) *Poisson {
 	p := &Poisson{rate: rate, until: until, draw: draw, rnd: rand.New(rand.NewPCG(seed, 0x706f6973))}
 	p.advance()

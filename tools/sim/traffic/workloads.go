@@ -86,8 +86,9 @@ func Unique(input, output int) Draw {
 }
 
 // CodeGeneration is a conversation with a system prompt of its own of 3k to
-// 100k tokens (normal, mean 55k, deviation 25k), 2 to 20 turns (2 + exponential,
-// mean 6), 1,500 new tokens and an answer of 800 each.
+// 100k tokens (normal, mean 55k, deviation 25k), 2 to 20 turns (1 + exponential,
+// 5.5 in the mean where the post says 6), 1,500 new tokens and an answer of 800
+// each.
 func CodeGeneration(id uint64, rnd *rand.Rand, opening []Segment, turns []Turn) ([]Segment, []Turn) {
 	opening = append(opening, Segment{Mix(id, 1<<40), Normal(rnd, 55000, 25000, 3000, 100000)})
 	for range min(20, 1+Around(rnd, 4.5, 19)) {

@@ -43,6 +43,10 @@ func TestSimRefusesOddInput(t *testing.T) {
 	if err := os.WriteFile(trace, []byte(`{"time":0,"input":5}`+"\nnonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	late := filepath.Join(t.TempDir(), "late.jsonl")
+	if err := os.WriteFile(late, []byte(`{"time":0,"input":5}`+"\n"+`{"time":9,"input":5}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
 		"--trace " + trace:            "line 2",
 		"--convert-mooncake " + trace: "line 1",
@@ -58,6 +62,22 @@ func TestSimRefusesOddInput(t *testing.T) {
 		"--outage 3:1s":               "is a toy",
 		"--study --preset nowhere":    `preset "nowhere"`,
 		"--preset b2b --load 2 --duration 1s --policy article-saturating": "toy only",
+		"--study --preset b2b --duration 1s --policy article-saturating":  "toy only",
+		"--load 1e9":                          "no more than 1000000",
+		"--load 4,4":                          "load 4: named twice",
+		"--load 4 --sweep rate=1:2:1":         "and so does [4]",
+		"--policy priced,priced":              "named twice",
+		"--seeds 1000000000":                  "seeds 1000000000",
+		"--telling 200ms":                     "nobody to tell",
+		"--agents 1000000":                    "at most 1,000",
+		"--preset b2b --ttl 2000000h":         "TTL 2000000h",
+		"--preset b2b --polls 1ns":            "a thousand per second",
+		"--preset b2b --duration 401s":        "last 6m40s",
+		"--overload":                          "--overload is for --study",
+		"--study --sweep rate=1:2:1":          "no --sweep",
+		"--study --out x":                     "no --out",
+		"--study --preset b2b --kv-tokens -1": "must not be negative",
+		"--load 1e-9 --trace " + late:         "at 1e-09 times its speed",
 	} {
 		code, _, errs := exec(t, "", append([]string{"sim", "--quiet"}, strings.Fields(args)...)...)
 		if code == exitOK || !strings.Contains(errs, want) {

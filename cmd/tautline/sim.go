@@ -45,7 +45,7 @@ func newSim() *cobra.Command {
 	f.DurationVar(&o.TTL, "ttl", 0, "of what the router remembers (0: the agent's default)")
 	f.DurationVar(&o.Polls, "polls", 0, "interval of the polls (0: the preset's)")
 	f.IntVar(&o.Agents, "agents", 0, "agents, each with a memory of its own (0: the preset's)")
-	f.DurationVar(&o.Telling, "telling", 0, "agents tell each other decisions this late (0: never)")
+	f.DurationVar(&o.Telling, "telling", 0, "several agents tell each other decisions this late (0: never)")
 	f.IntVar(&o.BatchTokens, "batch-tokens", 0, "max_num_batched_tokens of the engines (0: 8192)")
 	f.IntVar(&o.DecodeSlots, "decode-slots", 0, "max_num_seqs of the engines (0: 256)")
 	f.IntVar(&o.KVTokens, "kv-tokens", 0, "KV cache of an engine (0: 262144)")
@@ -53,7 +53,7 @@ func newSim() *cobra.Command {
 	f.BoolVar(&o.Unexplored, "unexplored", false, "the agent's policies do not explore")
 	f.BoolVar(&o.Unstreamed, "unstreamed", false, "answers are not streamed")
 	f.BoolVar(&o.Exact, "exact", false, "real 256-byte blocks (slower)")
-	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals (0: the preset's)")
+	f.DurationVar(&o.Duration, "duration", 0*time.Second, "of the arrivals, to cut them short (0: the preset's)")
 	f.StringVar(&o.Journal, "journal", "", "keep finished runs in this file and go on from there when started again")
 	f.StringVar(&o.Out, "out", "", "folder for report.html, charts and results.json")
 	f.Lookup("load").DefValue = "" // or help would say [], which is none of its load points
@@ -87,6 +87,9 @@ func newSim() *cobra.Command {
 		if *study {
 			return runStudy(c, o, *overload)
 		}
+		if *overload {
+			return usageError("--overload is for --study")
+		}
 		r, err := sim.Lab(c.Context(), o, c.OutOrStdout())
 		if err != nil {
 			return ofSim(err)
@@ -101,6 +104,11 @@ func newSim() *cobra.Command {
 
 // runStudy compares policies over the presets; --preset narrows it to one.
 func runStudy(c *cobra.Command, o sim.Options, overload bool) error {
+	for _, flag := range []string{"load", "sweep", "trace", "out"} {
+		if c.Flags().Changed(flag) {
+			return usageError("--study runs the load points of its presets and prints a table: it takes no --%s", flag)
+		}
+	}
 	s := sim.StudyOptions{
 		Policies: o.Policies, Seeds: o.Seeds, Workers: o.Workers, Overload: overload, Journal: o.Journal,
 		Conditions: o.Conditions, Format: o.Format, Progress: o.Progress,

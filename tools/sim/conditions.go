@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/tools/sim/traffic"
+	"github.com/tautline/tautline/userspace/index"
 )
 
 // Conditions are what a user can change about every preset. Zero values leave
 // the preset's own.
 type Conditions struct {
-	Duration time.Duration // of the arrivals; shortens only
+	Duration time.Duration // of the arrivals, no longer than the preset's
 	Exact    bool          // real 256-byte blocks instead of coarser ones; no effect on the seed's toy
 
 	// The engines. Not for the seed's toy.
@@ -27,15 +28,24 @@ type Conditions struct {
 	Memory     float64       // router's memory over the engines' cache
 	TTL        time.Duration // of what the router remembers; own policies only
 	Unexplored bool          // own policies do not explore
-	Polls      time.Duration // interval
+	Polls      time.Duration // interval, a millisecond at least
 	Unstreamed bool          // answers are not streamed: no first token is seen
-	Agents     int           // routing agents, each with a memory of its own
+	Agents     int           // routing agents, each with a memory of its own; 1,000 at most
 	Telling    time.Duration // agents tell each other decisions this late; 0 = never
 }
 
 func (c *Conditions) valid() error {
 	if c.Agents < 0 || c.Telling < 0 || c.Duration < 0 || !(c.Memory >= 0 && c.Memory <= 1e6) || c.Polls < 0 || c.TTL < 0 {
 		return errors.New("agents, telling, duration, memory, polls and TTL must not be negative")
+	}
+	if c.Agents > 1000 {
+		return fmt.Errorf("agents %d: at most 1,000", c.Agents)
+	}
+	if c.Polls > 0 && c.Polls < time.Millisecond {
+		return fmt.Errorf("polls %v: at most a thousand per second", c.Polls)
+	}
+	if c.TTL > time.Duration(index.MaxTTLSeconds)*time.Second {
+		return fmt.Errorf("TTL %v: at most %d s", c.TTL, index.MaxTTLSeconds)
 	}
 	if c.BatchTokens < 0 || c.DecodeSlots < 0 || c.KVTokens < 0 {
 		return errors.New("batch tokens, decode slots and KV tokens must not be negative")
@@ -73,6 +83,9 @@ func (c *Conditions) apply(sc *Scenario) error {
 		sc.Agents = c.Agents
 	}
 	if c.Telling > 0 {
+		if sc.Agents < 2 {
+			return fmt.Errorf("telling %v: %s has one agent, and nobody to tell", c.Telling, sc.Name)
+		}
 		sc.Telling = c.Telling
 	}
 	if c.Polls > 0 {
@@ -85,6 +98,9 @@ func (c *Conditions) apply(sc *Scenario) error {
 	sc.Unexplored = sc.Unexplored || c.Unexplored
 	if c.Exact && !sc.Perfect {
 		sc.BlockTokens = traffic.RealBlock
+	}
+	if c.Duration > sc.Until {
+		return fmt.Errorf("duration %v: the arrivals of %s last %v and can only be cut short", c.Duration, sc.Name, sc.Until)
 	}
 	if c.Duration > 0 {
 		sc.Shorten(c.Duration)

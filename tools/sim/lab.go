@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ type Options struct {
 	Trace    string    // file of JSON lines, instead of the preset's traffic; see traffic.ReadTrace
 	Policies []string  // none = DefaultPolicies of the preset
 	Loads    []float64 // load points; none = the preset's
-	Sweep    string    // "tau=from:to:step" at the last load point, or "rate=from:to:step"
+	Sweep    string    // "tau=from:to:step" at the highest load point (by default at the knee), or "rate=from:to:step"
 	Seeds    int       // 0 = 3
 	Workers  int       // 0 = all processors
 	Conditions
@@ -124,8 +125,8 @@ func (o *Options) plan() (*plan, error) {
 	if p.seeds == 0 {
 		p.seeds = 3
 	}
-	if p.seeds < 0 {
-		return nil, fmt.Errorf("seeds %d: must not be negative", p.seeds)
+	if err := seedsValid(p.seeds); err != nil {
+		return nil, err
 	}
 	if err := o.Conditions.valid(); err != nil {
 		return nil, err
@@ -134,17 +135,27 @@ func (o *Options) plan() (*plan, error) {
 	if len(loads) == 0 {
 		loads = preset.Loads
 	}
-	for _, l := range loads {
-		if !(l > 0) || math.IsInf(l, 0) {
-			return nil, fmt.Errorf("load %v: must be positive", l)
-		}
+	if o.Trace != "" && len(o.Loads) == 0 {
+		loads = []float64{1}
 	}
 	what, values, err := parseSweep(o.Sweep)
 	if err != nil {
 		return nil, err
 	}
 	if what == "rate" {
+		if len(o.Loads) > 0 {
+			return nil, fmt.Errorf("sweep %q: it says the load points, and so does %v", o.Sweep, o.Loads)
+		}
 		loads = values
+	}
+	loads = slices.Sorted(slices.Values(loads)) // charts draw a line from each to the next
+	for i, l := range loads {
+		if !(l > 0 && l <= maxLoad) {
+			return nil, fmt.Errorf("load %v: must be positive, and no more than %.0f", l, maxLoad)
+		}
+		if i > 0 && l == loads[i-1] {
+			return nil, fmt.Errorf("load %v: named twice", l)
+		}
 	}
 	if preset.Whole && o.Trace == "" {
 		for _, l := range loads {
@@ -158,9 +169,6 @@ func (o *Options) plan() (*plan, error) {
 		if trace, err = readTrace(o.Trace); err != nil {
 			return nil, err
 		}
-		if len(o.Loads) == 0 {
-			loads = []float64{1}
-		}
 		if preset.Name == "seed" {
 			return nil, errors.New("the seed's toy cannot serve a trace: it knows whole prefixes only")
 		}
@@ -168,7 +176,11 @@ func (o *Options) plan() (*plan, error) {
 	}
 	scenario := func(load float64) Scenario {
 		sc := preset.At(load)
-		if e := o.change(&sc, trace, load); err == nil {
+		e := o.change(&sc, trace, load)
+		for i := 0; e == nil && i < len(chosen); i++ {
+			e = suits(&sc, chosen[i])
+		}
+		if err == nil {
 			err = e
 		}
 		return sc
@@ -221,10 +233,28 @@ func (o *Options) change(sc *Scenario, trace *traffic.Trace, load float64) error
 	if trace != nil {
 		sc.Name, sc.Load, sc.LoadUnit = "trace", load, "x its speed"
 		sc.Traffic = func(uint64) traffic.Source { return trace.Replay(load) }
-		sc.Until = Instant(float64(trace.Length())/load) + time.Second
+		length := trace.Length().Seconds() / load
+		if length > maxReplay {
+			return fmt.Errorf("trace: at %v times its speed it lasts %.3g s; at most %.0g", load, length, maxReplay)
+		}
+		sc.Until = Instant(length*1e9) + time.Second
 		sc.Warmup = min(sc.Warmup, sc.Until/5)
 	}
 	return o.apply(sc)
+}
+
+// Bounds that keep a slip from filling the memory.
+const (
+	maxLoad   = 1e6
+	maxSeeds  = 10000
+	maxReplay = 1e7 // seconds
+)
+
+func seedsValid(n int) error {
+	if n < 0 || n > maxSeeds {
+		return fmt.Errorf("seeds %d: must not be negative, nor more than %d", n, maxSeeds)
+	}
+	return nil
 }
 
 func readTrace(path string) (*traffic.Trace, error) {

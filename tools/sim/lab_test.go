@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -180,5 +181,47 @@ func TestOddTraces(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "refused") {
 		t.Errorf("the table hides what was refused:\n%s", out.String())
+	}
+}
+
+// A sweep of rates is one of speeds under a trace, and lines of charts go from each
+// load point to the next however they were named.
+func TestLoadsOfASweep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(path, []byte(`{"time":0,"input":100,"output":5}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		o    Options
+		want []float64
+	}{
+		{Options{Trace: path, Sweep: "rate=1:3:1"}, []float64{1, 2, 3}},
+		{Options{Trace: path}, []float64{1}},
+		{Options{Loads: []float64{60, 4, 20}}, []float64{4, 20, 60}},
+	} {
+		c.o.Policies = []string{"priced"}
+		p, err := c.o.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []float64
+		for _, pt := range p.points {
+			got = append(got, pt.X)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: loads %v, want %v", c.o, got, c.want)
+		}
+	}
+}
+
+// What is drawn over a longer line covers all of it.
+func TestBarLeavesNothingBehind(t *testing.T) {
+	var out bytes.Buffer
+	b := newBar(&out)
+	b.draw(120, 120)
+	b.draw(1, 9)
+	lines := strings.Split(out.String(), "\r")
+	if len(lines) != 3 || len(lines[2]) < len(lines[1]) || !strings.Contains(lines[2], "] 1 of 9 runs ") {
+		t.Errorf("%q", lines)
 	}
 }

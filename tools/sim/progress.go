@@ -8,11 +8,12 @@ import (
 
 // bar is a progress bar of one line.
 type bar struct {
-	w    io.Writer
-	last int
+	w     io.Writer
+	last  int // cells that are full, as drawn
+	width int
 }
 
-func newBar(w io.Writer) *bar { return &bar{w, -1} }
+func newBar(w io.Writer) *bar { return &bar{w: w, last: -1} }
 
 func (b *bar) draw(finished, all int) {
 	if b.w == nil {
@@ -24,7 +25,9 @@ func (b *bar) draw(finished, all int) {
 		return
 	}
 	b.last = n
-	fmt.Fprintf(b.w, "\r[%s%s] %d of %d runs", strings.Repeat("#", n), strings.Repeat(".", cells-n), finished, all)
+	line := fmt.Sprintf("[%s%s] %d of %d runs", strings.Repeat("#", n), strings.Repeat(".", cells-n), finished, all)
+	b.width = max(b.width, len(line)) // a shorter line leaves nothing of the one that it replaces
+	fmt.Fprintf(b.w, "\r%-*s", b.width, line)
 }
 
 // end leaves the bar's line, once.

@@ -114,8 +114,8 @@ func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error
 	if o.Seeds == 0 {
 		o.Seeds = 3
 	}
-	if o.Seeds < 0 {
-		return nil, ofOptions(fmt.Errorf("seeds %d: must not be negative", o.Seeds))
+	if err := seedsValid(o.Seeds); err != nil {
+		return nil, ofOptions(err)
 	}
 	if err := o.valid(); err != nil {
 		return nil, ofOptions(err)
@@ -138,8 +138,12 @@ func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error
 			s.Points = append(s.Points, StudyPoint{Preset: p.Name, Load: load, Knee: load <= p.Knee, HoldOut: p.HoldOut})
 			for _, c := range chosen {
 				sc := p.At(load)
-				if err := o.apply(&sc); err != nil {
-					return nil, err
+				err := o.apply(&sc)
+				if err == nil {
+					err = suits(&sc, c)
+				}
+				if err != nil {
+					return nil, ofOptions(err)
 				}
 				points = append(points, Point{load, sc, c})
 			}

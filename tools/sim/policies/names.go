@@ -62,7 +62,10 @@ const cacheAwareKeys = 1 << 16
 func Find(names []string) ([]Policy, error) {
 	all := All()
 	var out []Policy
-	for _, name := range names {
+	for n, name := range names {
+		if slices.Contains(names[:n], name) {
+			return nil, fmt.Errorf("policy %q: named twice", name)
+		}
 		i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 		if i < 0 {
 			var known []string

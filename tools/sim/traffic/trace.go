@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -87,7 +88,8 @@ func (r *Record) valid() error {
 func eachLine(r io.Reader, do func([]byte) error) error {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, maxLine)
-	for n := 1; s.Scan(); n++ {
+	n := 1
+	for ; s.Scan(); n++ {
 		line := s.Bytes()
 		if n == 1 {
 			line = bytes.TrimPrefix(line, []byte("\ufeff")) // editors on Windows begin a file so
@@ -98,6 +100,9 @@ func eachLine(r io.Reader, do func([]byte) error) error {
 		if err := do(line); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
+	}
+	if errors.Is(s.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d: longer than %d bytes", n, maxLine)
 	}
 	return s.Err()
 }

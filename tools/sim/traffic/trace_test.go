@@ -65,6 +65,9 @@ func TestReadTraceNamesTheLine(t *testing.T) {
 			t.Errorf("%s: error %v", bad, err)
 		}
 	}
+	if _, err := ReadTrace(strings.NewReader(`{"time":0,"input":5}` + "\n" + strings.Repeat(" ", maxLine+1))); err == nil || !strings.Contains(err.Error(), "line 2: longer than") {
+		t.Errorf("a line without end: error %v", err)
+	}
 }
 
 func TestConvertMooncake(t *testing.T) {

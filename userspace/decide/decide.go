@@ -50,7 +50,7 @@ type Candidate struct {
 	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
 	Claimed  int64   // KV tokens that own prompts will take whose first token has not come (priced-spread)
 	Capacity int64   // KV tokens that there are; 0 = not known (priced-spread)
-	LastCold uint64  // rises with each request without a match sent there; 0 = never (weighted-blend)
+	LastCold uint64  // rises with each request sent there of which nobody held anything; 0 = never (weighted-blend)
 	Evicts   bool    // the fill drives something out (priced-spread)
 	Age      Instant // how long ago that was used
 

@@ -510,3 +510,25 @@ func TestALongRequestIsNeverReaped(t *testing.T) {
 		t.Errorf("at the end: %d requests, %d tokens in flight", s.InFlight, s.Uncached)
 	}
 }
+
+// The order in which weighted-blend hands out cold requests counts those of which
+// nobody held anything, wherever load or chance sent the others.
+func TestColdIsWhatNobodyHolds(t *testing.T) {
+	f := newFleet(t, 3, func(p *Params) { p.Policy = WeightedBlend })
+	sent := func(r Request, slot int) {
+		r.Pinned = slot
+		ticket, d := f.Route(r, time.Second)
+		if d.Slot != slot {
+			t.Fatalf("sent to %d, want %d", d.Slot, slot)
+		}
+		ticket.Confirm(time.Second)
+		ticket.Done(time.Second)
+	}
+	sent(prompt(1000, 10), 0)
+	sent(prompt(1000, 10), 1) // backend 0 holds it
+	sent(prompt(2000, 10), 2)
+	_, cs := f.Explain(prompt(3000, 10), 2*time.Second)
+	if cs[0].LastCold == 0 || cs[1].LastCold != 0 || cs[2].LastCold <= cs[0].LastCold {
+		t.Errorf("latest cold requests %d, %d, %d", cs[0].LastCold, cs[1].LastCold, cs[2].LastCold)
+	}
+}

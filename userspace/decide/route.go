@@ -147,7 +147,7 @@ func (f *Fleet) count(d *Decision, m *model) {
 	b.picks[d.Outcome]++
 	b.prompt += d.PromptTokens
 	b.matched += d.PromptTokens - d.Uncached
-	if d.Run == 0 {
+	if d.Run == 0 && deepest(f.cands) == 0 { // where another holds it, it is not cold
 		f.cold++
 		b.lastCold = f.cold
 	}

@@ -103,6 +103,7 @@ func (sc *Scenario) setup(rnd *rand.Rand) policies.Setup {
 		BlockTokens: sc.BlockTokens,
 		Rate:        sc.Rate,
 		Perfect:     sc.Perfect,
+		Polls:       sc.Polls,
 		TTL:         sc.TTL,
 		Unexplored:  sc.Unexplored,
 		Rand:        rnd,

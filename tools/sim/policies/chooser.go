@@ -60,6 +60,7 @@ type Setup struct {
 	Capacity    []int64       // tokens the cache of each backend holds
 	Memory      float64       // what the router's memory holds over that
 	Rate        float64       // prefill tokens/s of one healthy backend
+	Polls       time.Duration // interval of the polls; 0 = none
 	TTL         time.Duration // of the router's memory; 0 = the agent's default
 	Unexplored  bool          // no exploration
 	Perfect     bool          // the toy: memory is exactly the cache, no marks expire

@@ -14,7 +14,19 @@ import (
 // Own is one of the agent's policies, run by the agent's own code. change, which
 // may be nil, edits the settings after those of the scenario were set.
 func Own(name string, policy decide.Policy, change func(*decide.Params)) Policy {
-	return Policy{Name: name, New: func(s Setup) Chooser { return newFleet(s, policy, change) }}
+	return Policy{Name: name, New: func(s Setup) Chooser { return newFleet(s, policy, change, load.Default()) }}
+}
+
+// LLMDBlend is the weighted blend as llm-d shipped it: of the queues it knows the
+// latest poll, not the worst of some seconds.
+func LLMDBlend() Policy {
+	return Policy{Name: "llm-d-blend", New: func(s Setup) Chooser {
+		lp := load.Default()
+		if s.Polls > 0 {
+			lp.Window = s.Polls
+		}
+		return newFleet(s, decide.WeightedBlend, nil, lp)
+	}}
 }
 
 // Tau is the article's limit: 20,480 tokens/s for 14 s.
@@ -35,7 +47,7 @@ type fleet struct {
 	told    map[uint64]decide.Ticket
 }
 
-func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet {
+func newFleet(s Setup, policy decide.Policy, change func(*decide.Params), lp load.Params) *fleet {
 	p := decide.Default()
 	p.Policy = policy
 	p.PeakPrefill = s.Rate
@@ -45,7 +57,7 @@ func newFleet(s Setup, policy decide.Policy, change func(*decide.Params)) *fleet
 	p.MinBlocks = max(1, int(math.Round(float64(p.MinBlocks)/scale)))
 	p.EnoughBlocks = max(p.MinBlocks, int(math.Round(float64(p.EnoughBlocks)/scale)))
 	p.PrefillRate /= scale
-	ip, lp := index.Default(), load.Default()
+	ip := index.Default()
 	// So does the capacity that engines report, to the index.
 	ip.TiersFactor = s.Memory / scale
 	if s.Unexplored {

@@ -223,3 +223,47 @@ func TestToldOfAFailure(t *testing.T) {
 		t.Errorf("%d keys are believed where the backend died before it answered", got)
 	}
 }
+
+// The blend of llm-d follows the latest poll, where the agent's remembers the worst.
+func TestTheBlendOfLLMDForgetsAQueue(t *testing.T) {
+	for name, forgets := range map[string]bool{"llm-d-blend": true, "weighted-blend": false} {
+		found, err := Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := setup(2)
+		s.Polls = time.Second
+		c := found[0].New(s).(*fleet)
+		for i, waiting := range []int{9, 0} {
+			c.Observe(0, load.Sample{Waiting: waiting, HasQueue: true}, Instant(i)*time.Second)
+			c.Observe(1, load.Sample{Waiting: 3, HasQueue: true}, Instant(i)*time.Second)
+		}
+		_, cs := c.Explain(c.request(job(0, 1, 2000, 300)), 1500*time.Millisecond)
+		if is := cs[0].Queue == 0; is != forgets || cs[1].Queue != 3 {
+			t.Errorf("%s: queues of %d and %d", name, cs[0].Queue, cs[1].Queue)
+		}
+	}
+}
+
+// llm-d's own form explores nothing, holds to the limit, and takes another one.
+func TestWhatLLMDShips(t *testing.T) {
+	for _, name := range []string{"llm-d", "llm-d-active"} {
+		found, err := Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		low, err := WithTau(name, 5000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, p := range map[int64]Policy{Tau: found[0], 5000: low} {
+			params := p.New(setup(3)).(*fleet).Params()
+			if params.Exploration != 0 || params.Tau() != want || params.TauCompare != decide.Gap || params.Threshold != 0.8 {
+				t.Errorf("%s, tau %d: %+v", name, want, params)
+			}
+			if is := params.Load == decide.ActiveRequests; is != (name == "llm-d-active") {
+				t.Errorf("%s: load %v", name, params.Load)
+			}
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/tautline/tautline/tools/calibrate"
+	"github.com/tautline/tautline/tools/sim"
+	"github.com/tautline/tautline/tools/sim/policies"
 	"github.com/tautline/tautline/userspace/decide"
 )
 
@@ -82,6 +84,26 @@ func TestSimRefusesOddInput(t *testing.T) {
 		code, _, errs := exec(t, "", append([]string{"sim", "--quiet"}, strings.Fields(args)...)...)
 		if code == exitOK || !strings.Contains(errs, want) {
 			t.Errorf("sim %s: exit %d, %q; want %q", args, code, errs, want)
+		}
+	}
+}
+
+// What can be named is in the help.
+func TestSimHelpNamesWhatThereIs(t *testing.T) {
+	_, out, _ := exec(t, "", "sim", "--help")
+	for _, p := range policies.All() {
+		if !strings.Contains(out, " "+p.Name) {
+			t.Errorf("policy %s is not in the help", p.Name)
+		}
+	}
+	for _, p := range sim.Presets() {
+		if !strings.Contains(out, "  "+p.Name+" ") {
+			t.Errorf("preset %s is not in the help", p.Name)
+		}
+	}
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "  ") && strings.Contains(line, "priced-spread") && len(line) > 81 {
+			t.Errorf("too long: %s", line)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tautline/tautline/tools/sim"
+	"github.com/tautline/tautline/tools/sim/policies"
 	"github.com/tautline/tautline/tools/sim/traffic"
 )
 
@@ -19,13 +20,26 @@ func newSim() *cobra.Command {
 	for _, p := range sim.Presets() {
 		fmt.Fprintf(&presets, "\n  %-14s %s", p.Name, p.About)
 	}
+	var names strings.Builder
+	line := 0
+	for _, p := range policies.All() {
+		if line+len(p.Name) > 76 {
+			line = 0
+		}
+		if line == 0 {
+			names.WriteString("\n ")
+		}
+		names.WriteString(" " + p.Name)
+		line += 1 + len(p.Name)
+	}
 	o := sim.Options{}
 	c := &cobra.Command{
 		Use:   "sim",
 		Short: "Compare routing policies on a simulated fleet",
 		Long: "Compare routing policies on a simulated fleet, with the agent's own decision code.\n" +
 			"The preset seed prints the table of the article on llm-d 1.0's cache-affinity\n" +
-			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets:" + presets.String(),
+			"routing and checks what can be worked out by hand; exit 1 when a check fails.\n\nPresets:" + presets.String() +
+			"\n\nPolicies: the agent's own, parts of them, and those of other routers:" + names.String(),
 		Example: "  tautline sim --preset seed\n" +
 			"  tautline sim --preset seed --sweep tau=20000:600000:20000 --out charts\n" +
 			"  tautline sim --preset b2b --policy priced --policy sticky-until-saturated --seeds 8\n" +

@@ -58,7 +58,7 @@ const (
 )
 
 // colours can be told apart by people who see few of them (Okabe and Ito); the
-// dashes help those who see none.
+// dashes help those who see none, and where lines lie on one another.
 var (
 	colours = []uint32{0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000, 0x999933}
 	dashes  = [][]float64{nil, {6, 3}, {2, 3}, {8, 3, 2, 3}}
@@ -103,8 +103,10 @@ func (l Lines) Draw() *draw.Picture {
 		}
 	}
 	for i, s := range l.Series {
-		stroke := draw.Stroke{Paint: draw.Solid(colours[i%len(colours)]), Width: 2, Dash: dashes[i/len(colours)%len(dashes)]}
-		band(p, s, x, y, stroke.RGB)
+		band(p, s, x, y, ink(i).RGB)
+	}
+	for _, i := range l.unbrokenFirst() {
+		s, stroke := l.Series[i], ink(i)
 		var points []draw.Point
 		for _, v := range s.Points {
 			px, okX := x.place(v.X)
@@ -127,6 +129,24 @@ func (l Lines) Draw() *draw.Picture {
 		p.Text(legend, float64(top+20+legendHeight*len(l.Series)+noteHeight*i), note, draw.Font{Size: 11, RGB: soft})
 	}
 	return p
+}
+
+// ink is how series i is drawn.
+func ink(i int) draw.Stroke {
+	return draw.Stroke{Paint: draw.Solid(colours[i%len(colours)]), Width: 2, Dash: dashes[dashOf(i)]}
+}
+
+func dashOf(i int) int { return (i + i/len(colours)) % len(dashes) }
+
+// unbrokenFirst is the order in which series are drawn: what lies below shows in the
+// gaps of what lies on it.
+func (l Lines) unbrokenFirst() []int {
+	order := make([]int, len(l.Series))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return dashOf(a) - dashOf(b) })
+	return order
 }
 
 // labelRows gives each mark's label the first row above the plot in which it

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"io"
 	"math"
@@ -167,6 +168,42 @@ func TestMarksDoNotOverlap(t *testing.T) {
 	}
 }
 
+// No two series look the same, and of two that lie on one another both are seen.
+func TestSeriesCanBeToldApart(t *testing.T) {
+	seen := map[string]int{}
+	for i := range 16 {
+		look := fmt.Sprint(ink(i).RGB, ink(i).Dash)
+		if k, there := seen[look]; there {
+			t.Errorf("series %d and %d look the same", k, i)
+		}
+		seen[look] = i
+	}
+	same := []Point{{0, 1, 1, 1}, {100, 1, 1, 1}}
+	p := Lines{Series: []Series{{"a", same}, {"b", same}, {"c", same}}}.Draw()
+	var b bytes.Buffer
+	if err := p.PNG(&b); err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := newAxis(false, tall-bottom, top)
+	y.include(0)
+	y.include(1)
+	at, _ := y.place(1)
+	counts := map[uint32]int{}
+	for x := left + 10; x < plotRight-10; x++ {
+		r, g, b, _ := img.At(draw.Scale*x, int(draw.Scale*at)).RGBA()
+		counts[r>>8<<16|g>>8<<8|b>>8]++
+	}
+	for i := range 3 {
+		if counts[colours[i]] < 20 {
+			t.Errorf("series %d is hidden: %v", i, counts)
+		}
+	}
+}
+
 // Where a series has its points, the PNG has its colour.
 func TestPNGShowsTheSeries(t *testing.T) {
 	l := Lines{Title: "t", XLabel: "x", YLabel: "y", Series: []Series{
@@ -193,7 +230,7 @@ func TestPNGShowsTheSeries(t *testing.T) {
 	for _, c := range []struct {
 		x, y float64
 		rgb  uint32
-	}{{0, 0, colours[0]}, {10, 10, colours[0]}, {2.5, 2.5, colours[0]}, {0, 10, colours[1]}, {2.5, 7.5, colours[1]}, {5, 9, 0xffffff}} {
+	}{{0, 0, colours[0]}, {10, 10, colours[0]}, {2.5, 2.5, colours[0]}, {0, 10, colours[1]}, {10, 0, colours[1]}, {5, 9, 0xffffff}} {
 		px, _ := x.place(c.x)
 		py, _ := y.place(c.y)
 		r, g, b, _ := img.At(int(draw.Scale*px), int(draw.Scale*py)).RGBA()

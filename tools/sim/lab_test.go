@@ -225,3 +225,18 @@ func TestBarLeavesNothingBehind(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 }
+
+// Where everything was refused there are no times, and none are printed.
+func TestTableOfNothing(t *testing.T) {
+	var out bytes.Buffer
+	rep, err := Lab(context.Background(), Options{
+		Preset: "b2b", Policies: []string{"priced"}, Loads: []float64{12}, Seeds: 1,
+		Conditions: Conditions{Duration: 5 * time.Second, KVTokens: 10},
+	}, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := rep.Rows[0].Runs[0]; r.Arrived == 0 || r.Refused != r.Arrived || strings.Contains(out.String(), " to ") {
+		t.Errorf("%d of %d refused:\n%s", r.Refused, r.Arrived, out.String())
+	}
+}

@@ -38,8 +38,12 @@ func (r *Report) Table(w io.Writer) error {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		p := row.Of(p90)
-		fmt.Fprintf(t, "%v\t%s\t%.2f\t%.2f\t%.2f to %.2f\t%.2f\t%.1f\t%.0f\t%.0f\t\n", row.X, row.Policy, row.Of(p50).Median,
-			p.Median, p.Min, p.Max, row.Of(throughput).Median, 100*row.Of(hitTokens).Median,
+		times := fmt.Sprintf("%.2f\t%.2f\t%.2f to %.2f", row.Of(p50).Median, p.Median, p.Min, p.Max)
+		if row.Of(func(r *Result) float64 { return float64(r.Arrived - r.Refused) }).Max == 0 {
+			times = "-\t-\t-" // nobody was taken, so nobody waited
+		}
+		fmt.Fprintf(t, "%v\t%s\t%s\t%.2f\t%.1f\t%.0f\t%.0f\t\n", row.X, row.Policy, times,
+			row.Of(throughput).Median, 100*row.Of(hitTokens).Median,
 			row.Of(func(r *Result) float64 { return float64(r.Unfinished) }).Median, row.Of(func(r *Result) float64 { return float64(r.Refused) }).Median)
 	}
 	if err := t.Flush(); err != nil {

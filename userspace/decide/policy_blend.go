@@ -13,7 +13,8 @@ const (
 // the shortness of the queue against the others', free KV memory, and, for a
 // request that nobody holds, how long ago the backend took such a request. For
 // comparison: the weights are an exchange rate between units that nobody
-// measured. Cost is the weighted sum of what the scores lack.
+// measured. The queue is the worst of the window; the router that shipped the weights
+// took the latest poll. Cost is the weighted sum of what the scores lack.
 func weightedBlend(c choice, cs []Candidate) (int, Outcome, Reason) {
 	shortest, longest, measured := 0, 0, false
 	run, blocks := 0, 0

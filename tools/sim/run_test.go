@@ -327,3 +327,34 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
+
+// A backend that is back serves like the others: its first answer ends its ejection.
+// (Policies that stick have moved its prefixes elsewhere by then.)
+func TestABackendThatIsBackServesLikeTheOthers(t *testing.T) {
+	for _, name := range []string{"priced", "least-requests", "round-robin", "power-of-two"} {
+		for _, unstreamed := range []bool{false, true} {
+			sc := preset(t, "b2b", 12, 150)
+			sc.Unstreamed = unstreamed
+			sc.Outages = []Outage{{Slot: 3, From: 20 * time.Second, To: 21 * time.Second}}
+			sc.Series = time.Second
+			res := run1(t, sc, named(t, name)[0], 1)
+			back, others := float32(0), float32(0)
+			for s, row := range res.Loads {
+				if s < 90 {
+					continue
+				}
+				for slot, n := range row {
+					if slot == 3 {
+						back += n
+					} else {
+						others += n / float32(len(row)-1)
+					}
+				}
+			}
+			t.Logf("%s, unstreamed %v: load %.0f, of the others %.0f", name, unstreamed, back, others)
+			if back < others/2 {
+				t.Errorf("%s, unstreamed %v: load %.0f, of the others %.0f", name, unstreamed, back, others)
+			}
+		}
+	}
+}

@@ -123,6 +123,7 @@ func (f *fleet) FirstToken(j *traffic.Job, now Instant) {
 	t.FirstToken(now)
 	if !f.setup.Perfect {
 		t.Confirm(now)
+		f.Status(j.Slot, 200, now) // the head: the backend serves
 	}
 }
 
@@ -131,6 +132,7 @@ func (f *fleet) Done(j *traffic.Job, now Instant) {
 	t := *f.ticket(j)
 	if !j.Stream && !f.setup.Perfect {
 		t.Confirm(now)
+		f.Status(j.Slot, 200, now)
 	}
 	t.Usage(0, j.Cached, j.Output) // bytes per token hold for real blocks only, so none are taught
 	t.Done(now)

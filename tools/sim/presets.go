@@ -113,7 +113,7 @@ func aside() []Preset {
 		{Name: "tight", Unit: "req/s", Loads: []float64{10, 13, 16}, Knee: 13, twist: Conditions{KVTokens: 196608},
 			About: "b2b with three quarters of the KV cache",
 			build: b2b},
-		{Name: "stale", Unit: "req/s", Loads: []float64{8, 12, 16}, Knee: 12,
+		{Name: "stale", Unit: "req/s", Loads: []float64{12, 16, 20}, Knee: 16,
 			About: "b2b where the router's memory is wrong: four times the cache, a TTL of 60 s, engines that restart",
 			twist: Conditions{Memory: 4, TTL: 60 * time.Second, Outages: []Outage{
 				{2, seconds(120), seconds(121)}, {5, seconds(180), seconds(181)}, {7, seconds(240), seconds(241)}, {0, seconds(300), seconds(301)}}},

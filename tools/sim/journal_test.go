@@ -156,3 +156,30 @@ func TestStudyKeepsAJournal(t *testing.T) {
 		t.Error("a journal of other conditions was taken")
 	}
 }
+
+// A journal is for one trace and one fleet: another file under the same name, or
+// another preset's engines, give other results.
+func TestJournalIsForOneTrace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	settings := func(preset, trace string) string {
+		if err := os.WriteFile(path, []byte(trace), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Preset: preset, Trace: path}
+		p, err := o.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.settings
+	}
+	one := settings("b2b", `{"time":0,"input":5}`)
+	if again := settings("b2b", `{"time":0,"input":5}`); again != one {
+		t.Errorf("%q, then %q", one, again)
+	}
+	if other := settings("b2b", `{"time":0,"input":6}`); other == one {
+		t.Error("another trace under the same name has the same settings")
+	}
+	if other := settings("hetero", `{"time":0,"input":5}`); other == one {
+		t.Error("another fleet has the same settings")
+	}
+}

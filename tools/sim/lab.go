@@ -2,6 +2,8 @@ package sim
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,7 +123,10 @@ func (o *Options) plan() (*plan, error) {
 		return nil, err
 	}
 	p := &plan{name: preset.Name, axis: preset.Unit, seeds: o.Seeds}
-	defer func() { p.settings = fmt.Sprintf("%s, %s, %s", p.axis, o.Trace, o.Conditions) }()
+	content := "" // of the trace: another under the same name gives other results
+	defer func() {
+		p.settings = fmt.Sprintf("%s, %s, %s %s, %s", preset.Name, p.axis, o.Trace, content, o.Conditions)
+	}()
 	if p.seeds == 0 {
 		p.seeds = 3
 	}
@@ -166,7 +171,7 @@ func (o *Options) plan() (*plan, error) {
 	}
 	var trace *traffic.Trace
 	if o.Trace != "" {
-		if trace, err = readTrace(o.Trace); err != nil {
+		if trace, content, err = readTrace(o.Trace); err != nil {
 			return nil, err
 		}
 		if preset.Name == "seed" {
@@ -257,17 +262,19 @@ func seedsValid(n int) error {
 	return nil
 }
 
-func readTrace(path string) (*traffic.Trace, error) {
+// readTrace returns the trace and what tells its content from any other.
+func readTrace(path string) (*traffic.Trace, string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, traceError{fmt.Errorf("trace: %w", err)}
+		return nil, "", traceError{fmt.Errorf("trace: %w", err)}
 	}
 	defer func() { _ = f.Close() }()
-	t, err := traffic.ReadTrace(f)
+	sum := sha256.New()
+	t, err := traffic.ReadTrace(io.TeeReader(f, sum))
 	if err != nil {
-		return nil, traceError{fmt.Errorf("trace %s: %w", path, err)}
+		return nil, "", traceError{fmt.Errorf("trace %s: %w", path, err)}
 	}
-	return t, nil
+	return t, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // parseSweep reads "what=from:to:step".

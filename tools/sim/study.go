@@ -204,10 +204,11 @@ func (s *Study) total(policy int, name string) Total {
 	return t
 }
 
-// Table writes p90, throughput and hit rate of every cell, and the totals.
+// Table writes p90 with its range, throughput and hit rate of every cell, and the
+// totals.
 func (s *Study) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "medians over %d seeds: p90 TTFT s / answers per s / hit %%\npolicy\t", s.Seeds)
+	fmt.Fprintf(t, "medians over %d seeds: p90 TTFT s (its range) / answers per s / hit %%\npolicy\t", s.Seeds)
 	for _, p := range s.Points {
 		mark := ""
 		if !p.Knee {
@@ -220,7 +221,8 @@ func (s *Study) Table(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t", total.Policy)
 		for k := range s.Points {
 			row := &s.Points[k].Rows[i]
-			fmt.Fprintf(t, "%.2f / %.3g / %.0f\t", row.Of(p90).Median, row.Of(throughput).Median, 100*row.Of(hitTokens).Median)
+			p := row.Of(p90)
+			fmt.Fprintf(t, "%.2f (%.2f to %.2f) / %.3g / %.0f\t", p.Median, p.Min, p.Max, row.Of(throughput).Median, 100*row.Of(hitTokens).Median)
 		}
 		fmt.Fprintln(t)
 	}

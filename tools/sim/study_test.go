@@ -52,7 +52,7 @@ func TestTheBestServesAsMuch(t *testing.T) {
 	if err := s.Table(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, say := range []string{"at least 95 % of what this policy was", "best of all"} {
+	for _, say := range []string{"2.00 (2.00 to 2.00) / 10 / 0", "at least 95 % of what this policy was", "best of all"} {
 		if !strings.Contains(b.String(), say) {
 			t.Errorf("the table does not say %q:\n%s", say, b.String())
 		}

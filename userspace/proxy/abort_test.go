@@ -491,6 +491,9 @@ func TestTLS(t *testing.T) {
 	if _, ok := s.back.(*tls.Conn); !ok {
 		t.Errorf("backend connection is a %T", s.back)
 	}
+	if s.dials != 0 {
+		t.Error("a connection that cannot be spliced was announced: its server's socket is disturbed for nothing")
+	}
 	client.CloseIdleConnections()
 	_ = g.shutdown(5 * time.Second)
 	if err := <-served; err != nil {

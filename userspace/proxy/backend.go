@@ -45,8 +45,8 @@ type backend struct {
 	transport *upstream.Transport
 }
 
-// newBackend checks the URL and makes the transport.
-func newBackend(slot int, b Backend, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (*backend, error) {
+// newBackend checks the URL and makes the transport, which cannot dial yet.
+func newBackend(slot int, b Backend) (*backend, error) {
 	u, err := url.Parse(b.URL)
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: url: %w", b.Name, err)
@@ -63,7 +63,6 @@ func newBackend(slot int, b Backend, dial func(ctx context.Context, network, add
 	u.RawPath = strings.TrimRight(u.RawPath, "/")
 	t := &upstream.Transport{
 		Addr:             connect.Address(u),
-		Dial:             dial,
 		TLS:              connect.TLS(u, b.TLS),
 		HandshakeTimeout: 10 * time.Second,
 		IdleTimeout:      connect.IdleLimit,
@@ -219,10 +218,11 @@ func (p *Proxy) AddBackend(slot int, spec Backend) error {
 	if slot < 0 {
 		return errors.New("backend slot is negative")
 	}
-	b, err := newBackend(slot, spec, p.dialer(spec.Number))
+	b, err := newBackend(slot, spec)
 	if err != nil {
 		return err
 	}
+	b.transport.Dial = p.dialer(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := *p.backends.Load()
@@ -272,13 +272,19 @@ func (p *Proxy) anyBackend() bool {
 	return false
 }
 
-// dialer returns a transport's DialContext for the backend with this number.
-func (p *Proxy) dialer(number uint32) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialer returns how to dial a backend. Not through the Splicer where TLS is spoken:
+// nothing of that can be spliced, and a server whose socket is claimed may not hand its
+// encryption to the kernel.
+func (p *Proxy) dialer(b *backend) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	splicer := p.splicer
+	if b.transport.TLS != nil {
+		splicer = NoSplice{}
+	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if d := p.params.Load().Timeouts.Connect; d > 0 {
 			ctx = connect.Within(ctx, d)
 		}
-		c, err := p.splicer.DialBackend(ctx, network, addr, number)
+		c, err := splicer.DialBackend(ctx, network, addr, b.number)
 		if err != nil {
 			return nil, err
 		}

@@ -366,7 +366,7 @@ func TestBodyIsWrittenAtOnce(t *testing.T) {
 
 // TestIdleConnectionsAreShortLived: ours end before uvicorn's 5 s (E9).
 func TestIdleConnectionsAreShortLived(t *testing.T) {
-	b, err := newBackend(0, Backend{Name: "a", URL: "http://h:1"}, nil)
+	b, err := newBackend(0, Backend{Name: "a", URL: "http://h:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +455,7 @@ func TestBackendURLs(t *testing.T) {
 		"http://h": true, "https://h:1/base/": true, "http://[::1]:8000": true,
 		"": false, "h:8000": false, "ftp://h": false, "http://": false, "http://u:p@h": false, "http://h?x=1": false, "http://h\x00": false,
 	} {
-		if _, err := newBackend(0, Backend{Name: "a", URL: url}, nil); (err == nil) != ok {
+		if _, err := newBackend(0, Backend{Name: "a", URL: url}); (err == nil) != ok {
 			t.Errorf("%q: %v", url, err)
 		}
 	}

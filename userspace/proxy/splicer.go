@@ -19,9 +19,9 @@ var ErrDamaged = errors.New("spliced response is damaged")
 type Splicer interface {
 	// WrapListener sees every client connection first. Identity when off.
 	WrapListener(ln net.Listener) net.Listener
-	// DialBackend opens a connection to the backend with this number. The
-	// connection it returns comes back in Begin. It dials by connect.Dial,
-	// which ctx may give a time.
+	// DialBackend opens a connection to the backend with this number, if that
+	// does not speak TLS. The connection it returns comes back in Begin. It dials
+	// by connect.Dial, which ctx may give a time.
 	DialBackend(ctx context.Context, network, addr string, backend uint32) (net.Conn, error)
 	// Begin is called once for each response with a body, before its head is
 	// flushed. It never returns nil; a response that cannot be spliced gets a value whose

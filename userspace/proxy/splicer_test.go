@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -24,12 +25,20 @@ type calls struct {
 	client net.Conn
 	back   net.Conn
 	info   ResponseInfo
+	dials  int
 }
 
 func (c *calls) note(format string, a ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.log = append(c.log, fmt.Sprintf(format, a...))
+}
+
+func (c *calls) DialBackend(ctx context.Context, network, addr string, number uint32) (net.Conn, error) {
+	c.mu.Lock()
+	c.dials++
+	c.mu.Unlock()
+	return c.NoSplice.DialBackend(ctx, network, addr, number)
 }
 
 func (c *calls) Begin(client, back net.Conn, info ResponseInfo) SplicedResponse {

@@ -190,8 +190,8 @@ func (c *copying) release() {
 // more tells whether body bytes have come together with the head, of which none will
 // be held back: then both go out in one write.
 func (c *copying) more() bool {
-	b, ok := c.body.(interface{ Buffered() int })
-	return ok && c.rw == nil && b.Buffered() > 0
+	b, ok := c.body.(interface{ Ready() bool })
+	return ok && c.rw == nil && b.Ready()
 }
 
 func eventStream(h http.Header) bool {

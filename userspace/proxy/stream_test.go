@@ -92,11 +92,12 @@ func (c countedConn) Write(p []byte) (int, error) {
 }
 
 // TestHeadIsNotHeldBack: a head that comes alone reaches the client before there is
-// a body; one that comes with the beginning of its body goes out with it.
+// a body, also where a part of a chunk has come with it; one that comes with a whole one
+// goes out with it.
 func TestHeadIsNotHeldBack(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 	const first, last = "9\r\ndata: 1\n\n\r\n", "0\r\n\r\n"
-	for _, alone := range []bool{true, false} {
+	for _, with := range []string{"", "9", "9\r\n", "9\r\nd", first} {
 		w := &writeCount{}
 		g := newRig(t, func(o *Options) { o.Splicer = w })
 		read := make(chan struct{})
@@ -109,12 +110,10 @@ func TestHeadIsNotHeldBack(t *testing.T) {
 				if _, err := io.Copy(io.Discard, r.Body); err != nil {
 					return
 				}
-				if alone {
-					_, _ = io.WriteString(c, head)
+				_, _ = io.WriteString(c, head+with)
+				if with != first {
 					<-read
-					_, _ = io.WriteString(c, first)
-				} else {
-					_, _ = io.WriteString(c, head+first)
+					_, _ = io.WriteString(c, first[len(with):])
 				}
 				<-read
 				_, _ = io.WriteString(c, last)
@@ -125,7 +124,7 @@ func TestHeadIsNotHeldBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := int64(2)
-		if alone {
+		if with != first {
 			want = 3
 			read <- struct{}{}
 		}
@@ -141,7 +140,7 @@ func TestHeadIsNotHeldBack(t *testing.T) {
 		}
 		g.idle()
 		if n := w.n.Load(); n != want {
-			t.Errorf("head alone %t: %d writes, want %d", alone, n, want)
+			t.Errorf("head with %q: %d writes, want %d", with, n, want)
 		}
 	}
 }

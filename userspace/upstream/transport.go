@@ -10,6 +10,7 @@ package upstream
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -33,7 +35,7 @@ import (
 // request's body is closed in every case, possibly after RoundTrip has returned. The
 // body of an answer must be closed unless it was read to its end; closing it earlier
 // closes the connection, and so does the end of the request's context. A body that is
-// not empty has a method Buffered() int, as bufio.Reader has, and Peek, see peek.go.
+// not empty has the methods Ready() bool and Peek, see body and peek.go.
 type Transport struct {
 	// Addr is the host and port to dial.
 	Addr string
@@ -337,12 +339,19 @@ type body struct {
 	done    error // what Read says from now on; nil: go on
 }
 
-// Buffered returns how many bytes behind the head, framing included, are here already.
-func (b *body) Buffered() int {
+// Ready tells whether the first Read need not wait: bytes of the body have come with the
+// head, in chunks one that is whole. (Of half a chunk net/http hands nothing up.)
+func (b *body) Ready() bool {
 	if b.done != nil {
-		return 0
+		return false
 	}
-	return b.x.c.br.Buffered()
+	raw, _ := b.x.c.br.Peek(b.x.c.br.Buffered())
+	if !b.chunked {
+		return len(raw) > 0
+	}
+	size, data, _ := bytes.Cut(raw, []byte("\r\n"))
+	n, err := strconv.ParseUint(string(size), 16, 32)
+	return err == nil && uint64(len(data)) >= n+2
 }
 
 // errClosed is what a body says that was closed.

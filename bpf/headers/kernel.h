@@ -12,6 +12,9 @@
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 
+/* What is read or written before it stays before it. */
+#define barrier() __asm__ volatile("" ::: "memory")
+
 /* Map definitions: a number is the length of an array type, a type a pointer. */
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) typeof(value) *name

@@ -117,6 +117,16 @@ static __always_inline int tell_usage(struct sk_msg_md *msg, __u64 response)
 	return 1;
 }
 
+/* Whether a flow is this socket's. The memory of an entry that the agent deletes may be
+ * another connection's at once, also while a program looks at it: one that is preempted
+ * meanwhile, for instance. So what is read of an entry counts if it is this socket's
+ * still behind that, and it must be when something is written. */
+static __always_inline int ours(struct flow *flow, struct claim *claim)
+{
+	barrier();
+	return flow->server_cookie == claim->cookie;
+}
+
 /* Bytes the server has sent to the agent; redirected ones are not among them. */
 static __always_inline int position_of(struct sk_msg_md *msg, struct claim *claim, __u32 *position)
 {
@@ -131,23 +141,30 @@ static __always_inline int position_of(struct sk_msg_md *msg, struct claim *clai
 /* Takes an arm that fits the server's position. */
 static __always_inline int take_arm(struct sk_msg_md *msg, struct claim *claim, struct flow *flow)
 {
-	struct arm *arm = bpf_map_lookup_elem(&arms, &claim->key);
+	struct arm *entry = bpf_map_lookup_elem(&arms, &claim->key);
+	struct arm arm;
 	__u32 position;
 
-	if (!arm || arm->server_cookie != claim->cookie)
+	if (!entry)
+		return 0;
+	arm = *entry; /* which may change at any time, as a flow may: see ours */
+	barrier();
+	if (arm.server_cookie != claim->cookie || entry->server_cookie != claim->cookie)
 		return 0;
 	if (!position_of(msg, claim, &position))
 		return 0;
-	if (position != arm->position) {
+	if (position != arm.position) {
 		count(ARM_MISSED, 0);
 		return 0;
 	}
-	flow->client_cookie = arm->client_cookie;
-	flow->response = arm->response;
-	flow->usage = arm->usage;
-	flow->credit = arm->credit;
+	if (!ours(flow, claim))
+		return 0;
+	flow->client_cookie = arm.client_cookie;
+	flow->response = arm.response;
+	flow->usage = arm.usage;
+	flow->credit = arm.credit;
 	flow->position = position;
-	flow->mode = arm->mode;
+	flow->mode = arm.mode;
 	flow->arms++;
 	flow->state = FLOW_SPLICED;
 	bpf_map_delete_elem(&arms, &claim->key);
@@ -160,15 +177,20 @@ static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *cl
 {
 	struct walk w = { .msg = msg, .size = msg->size };
 	__u32 direct = (long)msg->data_end - (long)msg->data;
+	__u64 client = flow->client_cookie, response = flow->response;
+	__u32 mode = flow->mode, usage = flow->usage;
+	__u32 credit = flow->credit, taken = flow->position;
 	__u32 position;
 
+	if (!ours(flow, claim))
+		return PASS_STALE;
 	/* What is written past this program (a redirect of somebody else into this
 	 * socket) is on its way to the agent: this message must not overtake it. */
-	if (!position_of(msg, claim, &position) || position != flow->position)
+	if (!position_of(msg, claim, &position) || position != taken)
 		return PASS_BYPASSED;
 	if (w.size > FRAME_WINDOW)
 		return PASS_WINDOW;
-	if (w.size + MESSAGE_COST > flow->credit)
+	if (w.size + MESSAGE_COST > credit)
 		return PASS_CREDIT;
 	if (direct < w.size && bpf_msg_pull_data(msg, 0, w.size, 0))
 		return PASS_WINDOW;
@@ -185,16 +207,16 @@ static __always_inline enum reason judge(struct sk_msg_md *msg, struct claim *cl
 		return PASS_PARTIAL;
 	}
 
-	if (flow->mode == ARM_DELTAS && !is_delta(msg))
+	if (mode == ARM_DELTAS && !is_delta(msg))
 		return PASS_EVENT;
-	if (flow->mode == ARM_FIRST && !event_token(msg->data, msg->data_end))
+	if (mode == ARM_FIRST && !event_token(msg->data, msg->data_end))
 		return PASS_EVENT;
 	/* Before the redirect, which cannot be taken back. Where that fails the agent
 	 * has both the message and its end. */
-	if (flow->usage && event_usage(msg->data, msg->data_end, msg->size) &&
-	    !tell_usage(msg, flow->response))
+	if (usage && event_usage(msg->data, msg->data_end, msg->size) &&
+	    !tell_usage(msg, response))
 		return PASS_USAGE;
-	if (bpf_msg_redirect_hash(msg, &client_socks, &flow->client_cookie, 0) != SK_PASS)
+	if (bpf_msg_redirect_hash(msg, &client_socks, &client, 0) != SK_PASS)
 		return PASS_TARGET;
 	return REDIRECTED;
 }
@@ -219,7 +241,7 @@ static __always_inline void decide(struct sk_msg_md *msg)
 		return;
 	}
 	flow = bpf_map_lookup_elem(&flows, &claim->key);
-	if (!flow || flow->server_cookie != claim->cookie) {
+	if (!flow || !ours(flow, claim)) {
 		count(PASS_STALE, size);
 		return;
 	}
@@ -232,6 +254,8 @@ static __always_inline void decide(struct sk_msg_md *msg)
 	}
 	reason = judge(msg, claim, flow);
 	count(reason, size);
+	if (!ours(flow, claim))
+		return;
 	if (reason != REDIRECTED) {
 		flow->state = FLOW_PASSING;
 		return;

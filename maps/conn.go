@@ -41,6 +41,10 @@ func (s *Set) Announce(fd uintptr, backend uint32) error {
 	if s.m.Announced == nil {
 		return errors.New("announce: map not open")
 	}
+	if err := s.hold(); err != nil {
+		return fmt.Errorf("announce: %w", err)
+	}
+	defer s.asking.RUnlock()
 	if err := s.m.Announced.Put(int32(fd), &bpf.Announcement{Backend: backend}); err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
@@ -49,6 +53,10 @@ func (s *Set) Announce(fd uintptr, backend uint32) error {
 
 // Flow returns the state of a connection; false when there is none.
 func (s *Set) Flow(key bpf.ConnKey) (bpf.Flow, bool, error) {
+	if err := s.hold(); err != nil {
+		return bpf.Flow{}, false, fmt.Errorf("look up flow: %w", err)
+	}
+	defer s.asking.RUnlock()
 	var f bpf.Flow
 	err := do(unix.BPF_MAP_LOOKUP_ELEM, s.m.Flows, &key, &f)
 	if errors.Is(err, unix.ENOENT) {
@@ -64,7 +72,11 @@ func (s *Set) Flow(key bpf.ConnKey) (bpf.Flow, bool, error) {
 // false when there was none. From then on no message of it is redirected, save one
 // whose verdict had been given already.
 func (s *Set) Forget(key bpf.ConnKey) (bpf.Flow, bool, error) {
-	err1 := s.Disarm(key)
+	if err := s.hold(); err != nil {
+		return bpf.Flow{}, false, fmt.Errorf("forget flow: %w", err)
+	}
+	defer s.asking.RUnlock()
+	err1 := s.disarm(key)
 	var f bpf.Flow
 	err := s.m.Flows.LookupAndDelete(&key, &f)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -79,6 +91,10 @@ func (s *Set) Forget(key bpf.ConnKey) (bpf.Flow, bool, error) {
 // Arm offers the kernel to splice from the arm's position on, instead of any
 // offer before it.
 func (s *Set) Arm(key bpf.ConnKey, a bpf.Arm) error {
+	if err := s.hold(); err != nil {
+		return fmt.Errorf("arm: %w", err)
+	}
+	defer s.asking.RUnlock()
 	if err := do(unix.BPF_MAP_UPDATE_ELEM, s.m.Arms, &key, &a); err != nil {
 		return fmt.Errorf("arm: %w", err)
 	}
@@ -87,6 +103,14 @@ func (s *Set) Arm(key bpf.ConnKey, a bpf.Arm) error {
 
 // Disarm withdraws an offer that was not taken. None there is no error.
 func (s *Set) Disarm(key bpf.ConnKey) error {
+	if err := s.hold(); err != nil {
+		return fmt.Errorf("disarm: %w", err)
+	}
+	defer s.asking.RUnlock()
+	return s.disarm(key)
+}
+
+func (s *Set) disarm(key bpf.ConnKey) error {
 	err := do[bpf.ConnKey, bpf.Arm](unix.BPF_MAP_DELETE_ELEM, s.m.Arms, &key, nil)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("disarm: %w", err)
@@ -104,6 +128,10 @@ var ErrBusy = errors.New("socket has another owner")
 // that has this one for a backend, a service mesh) is refused with ErrBusy, wrapped:
 // what this agent writes to it need not arrive there, and cannot be accounted for.
 func (s *Set) AddClient(cookie uint64, fd uintptr) error {
+	if err := s.hold(); err != nil {
+		return fmt.Errorf("add client socket: %w", err)
+	}
+	defer s.asking.RUnlock()
 	if s.m.TrialSocks != nil {
 		err := s.m.TrialSocks.Put(cookie, uint64(fd))
 		if errors.Is(err, unix.EBUSY) {

@@ -8,7 +8,9 @@ package maps
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/cilium/ebpf"
 
@@ -21,6 +23,9 @@ type Set struct {
 	pinned bool // opened from the pins: the maps are the Set's to close
 	firsts ring
 	usages ring
+
+	asking sync.RWMutex // held while a map is asked about a connection
+	closed bool
 }
 
 // New makes a Set of loaded maps. The caller keeps owning them, and closes the Set
@@ -56,8 +61,12 @@ func Open(pinPath string) (*Set, error) {
 	return &s, nil
 }
 
-// Close closes what the Set has opened itself.
+// Close closes what the Set has opened itself. Connections may outlive it: what is asked
+// on their behalf returns os.ErrClosed, wrapped, from then on.
 func (s *Set) Close() error {
+	s.asking.Lock()
+	s.closed = true
+	s.asking.Unlock()
 	errs := []error{s.firsts.close(), s.usages.close()}
 	if !s.pinned {
 		return errors.Join(errs...)
@@ -69,6 +78,16 @@ func (s *Set) Close() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// hold keeps the maps from being closed until asking is unlocked for reading.
+func (s *Set) hold() error {
+	s.asking.RLock()
+	if s.closed {
+		s.asking.RUnlock()
+		return os.ErrClosed
+	}
+	return nil
 }
 
 // field returns where the map of that name is kept, nil for an unknown name.

@@ -20,6 +20,11 @@ import (
 
 func open(t *testing.T) *maps.Set {
 	t.Helper()
+	return testutil.MapSet(t, *load(t))
+}
+
+func load(t *testing.T) *bpf.TautlineMaps {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: creates BPF maps")
 	}
@@ -33,7 +38,7 @@ func open(t *testing.T) *maps.Set {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	return testutil.MapSet(t, m)
+	return &m
 }
 
 // H14: which address and which port is whose; both forms of IPv4 are one.
@@ -253,6 +258,58 @@ func TestDisarmAndForget(t *testing.T) {
 	n = 0
 	if err := s.Arms(func(maps.Conn, bpf.Arm) bool { n++; return true }); err != nil || n != 0 {
 		t.Errorf("%d arms after the sweep, %v", n, err)
+	}
+}
+
+// A connection may come to its end after the data path: what it asks of the maps then is
+// refused, and never asked of whatever has got their descriptors.
+func TestAfterClose(t *testing.T) {
+	var key bpf.ConnKey
+	for name, call := range map[string]func(*maps.Set) error{
+		"announce": func(s *maps.Set) error {
+			if err := s.Announce(0, 0); errors.Is(err, os.ErrClosed) {
+				return err
+			}
+			return nil // standard input is no socket
+		},
+		"flow":   func(s *maps.Set) error { _, _, err := s.Flow(key); return err },
+		"forget": func(s *maps.Set) error { _, _, err := s.Forget(key); return err },
+		"arm":    func(s *maps.Set) error { return s.Arm(key, bpf.Arm{}) },
+		"disarm": func(s *maps.Set) error { return s.Disarm(key) },
+		"client": func(s *maps.Set) error {
+			if err := s.AddClient(0, 0); errors.Is(err, os.ErrClosed) {
+				return err
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := load(t)
+			s, err := maps.New(*m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun, ended := make(chan struct{}), make(chan error)
+			go func() {
+				err := call(s)
+				for close(begun); err == nil; {
+					err = call(s)
+				}
+				ended <- err
+			}()
+			<-begun
+			if err := errors.Join(s.Close(), m.Close()); err != nil {
+				t.Error(err)
+			}
+			select {
+			case err := <-ended:
+				if !errors.Is(err, os.ErrClosed) {
+					t.Errorf("%v, want %v", err, os.ErrClosed)
+				}
+			case <-time.After(20 * time.Second):
+				t.Error("goes on after the end")
+			}
+		})
 	}
 }
 

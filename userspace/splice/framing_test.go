@@ -8,7 +8,10 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/userspace/splice"
@@ -256,5 +259,53 @@ func TestReuseBetweenKinds(t *testing.T) {
 	}
 	if n := r.counts()[bpf.ClaimTaken].Events; n != 1 {
 		t.Errorf("%d connections to the engine, want 1", n)
+	}
+}
+
+// However a server hands its bytes to the kernel: they arrive, and what is a whole chunk
+// is carried by the kernel, also where it lies in several pieces or was never copied.
+func TestWaysOfSending(t *testing.T) {
+	m := []byte(chunk(token("s", 0, 3000)))
+	for name, write := range map[string]func(fd int) (int, error){
+		"writev": func(fd int) (int, error) {
+			return unix.Writev(fd, [][]byte{m[:3], m[3:5], m[5:1000], m[1000 : len(m)-2], m[len(m)-2:]})
+		},
+		"more to come": func(fd int) (int, error) {
+			return unix.SendmsgN(fd, m, nil, nil, unix.MSG_MORE)
+		},
+		"sendfile": func(fd int) (int, error) {
+			file, err := unix.MemfdCreate("chunk", unix.MFD_CLOEXEC)
+			if err != nil {
+				return 0, err
+			}
+			defer unix.Close(file)
+			if _, err := unix.Write(file, m); err != nil {
+				return 0, err
+			}
+			var off int64
+			return unix.Sendfile(fd, file, &off, len(m))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t)
+			target, client := w.client()
+			r := w.begin(target, client)
+			raw, err := w.server.(syscall.Conn).SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				var n int
+				if e := raw.Control(func(fd uintptr) { n, err = write(int(fd)) }); e != nil || err != nil || n != len(m) {
+					t.Fatal(n, e, err)
+				}
+				w.expect(client, string(m))
+			}
+			w.relay(target, client, last)
+			w.outcome(r, splice.Spliced)
+			if n := w.redirected(); n != 3 {
+				t.Errorf("%d messages were redirected, want 3", n)
+			}
+		})
 	}
 }

@@ -3,6 +3,8 @@ package integration
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +52,34 @@ func TestUnprivilegedUser(t *testing.T) {
 		wholes(t, a, e, 10)
 		a.end()
 	}
+}
+
+// TestWithoutCapabilities: the agent serves all the same, unspliced, and says why in its
+// status, its log and a metric.
+func TestWithoutCapabilities(t *testing.T) {
+	t.Setenv("TAUTLINE_SPLICE_MODE", "auto")
+	pins := filepath.Join(bpffs(t), "tautline")
+	e := startEngine(t, newWatch())
+	a := startAgent(t, pins, []string{e.addr()}, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}})
+	const n, why = 5, "missing capabilities: CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON"
+	st := exact(t, a, e, n)
+	if s := st.Splice; s.State != "off" || s.Reason != why || s.Outcomes["ended/off"] != n {
+		t.Errorf("status says %+v", s)
+	}
+	resp, err := http.Get(a.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if want := fmt.Sprintf("tautline_splice_on{reason=%q} 0\n", why); err != nil || !strings.Contains(string(page), want) {
+		t.Errorf("metrics lack %s, %v", want, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if text := a.log.String(); !strings.Contains(text, "splice off") || !strings.Contains(text, why) {
+		t.Errorf("agent says %q", text)
+	}
+	a.end()
 }
 
 // TestPinsOfAnotherUser: an agent that may not use its pin path says so, not that

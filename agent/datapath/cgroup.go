@@ -15,6 +15,21 @@ import (
 // ErrNoCgroup2 says that no cgroup v2 hierarchy is mounted here.
 var ErrNoCgroup2 = errors.New("no cgroup2 mount")
 
+// ErrNotCgroup2 says that a path is no directory of a cgroup v2 hierarchy.
+var ErrNotCgroup2 = errors.New("no cgroup v2 directory")
+
+// checkCgroup looks at a path that was given. It returns ErrNotCgroup2, wrapped.
+func checkCgroup(path string) error {
+	var st unix.Statfs_t
+	switch err := unix.Statfs(path, &st); {
+	case err != nil:
+		return fmt.Errorf("%w: %s: %v", ErrNotCgroup2, path, err)
+	case st.Type != unix.CGROUP2_SUPER_MAGIC:
+		return fmt.Errorf("%w: %s", ErrNotCgroup2, path)
+	}
+	return nil
+}
+
 // rootInode is the inode of the root of a cgroup v2 hierarchy; a subtree that a
 // cgroup namespace shows as "/" has another.
 const rootInode = 1

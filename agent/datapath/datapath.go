@@ -54,8 +54,8 @@ type Datapath struct {
 // there stay as they were, and others are not left. Pins of a start that died half-way
 // are nobody's, and are made anew.
 //
-// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotBPFFS, ErrPinDenied, ErrLocked,
-// ErrRejected, maps.ErrIncompatible.
+// It returns, wrapped: ErrCapabilities, ErrNoCgroup2, ErrNotCgroup2, ErrNotBPFFS, ErrPinDenied,
+// ErrLocked, ErrRejected, maps.ErrIncompatible.
 func Open(o Options) (*Datapath, error) {
 	missing, err := missingCapabilities()
 	if err != nil {
@@ -69,6 +69,8 @@ func Open(o Options) (*Datapath, error) {
 		if d.cgroup, d.whole, err = FindCgroup(); err != nil {
 			return nil, err
 		}
+	} else if err := checkCgroup(d.cgroup); err != nil {
+		return nil, err
 	}
 	if err := d.open(o); err != nil {
 		if d.made != "" { // the lock is still held

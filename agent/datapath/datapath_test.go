@@ -271,6 +271,16 @@ func TestNotOnBPFFS(t *testing.T) {
 	}
 }
 
+func TestNoCgroup(t *testing.T) {
+	needRoot(t)
+	for _, path := range []string{"/nonexistent", t.TempDir(), "/proc/self/stat"} {
+		_, err := datapath.Open(datapath.Options{Cgroup: path})
+		if !errors.Is(err, datapath.ErrNotCgroup2) || datapath.Advice(err) == "" {
+			t.Errorf("%s: got %v, want ErrNotCgroup2 and advice", path, err)
+		}
+	}
+}
+
 // Nothing acts and nothing is attached after Close, and no descriptor is left.
 func TestCloseLeavesNothing(t *testing.T) {
 	needRoot(t)

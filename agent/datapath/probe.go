@@ -87,6 +87,9 @@ func cgroupCheck(o Options) Check {
 			c.Advice = "mount cgroup v2, in a container the host's (hostPath /sys/fs/cgroup)"
 			return c
 		}
+	} else if err := checkCgroup(path); err != nil {
+		c.Detail, c.Advice = err.Error(), Advice(err)
+		return c
 	}
 	c.Detail = path
 	if !whole {
@@ -144,6 +147,8 @@ func Advice(err error) string {
 		return "run as root, or add CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
 	case errors.Is(err, ErrNoCgroup2):
 		return "mount cgroup v2"
+	case errors.Is(err, ErrNotCgroup2):
+		return "set splice.cgroup to the root of the cgroup v2 hierarchy, or leave it out: it is found then"
 	case errors.Is(err, ErrNotBPFFS):
 		return "mount -t bpf bpf /sys/fs/bpf"
 	case errors.Is(err, ErrPinDenied):

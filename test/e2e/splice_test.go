@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +41,60 @@ func TestEveryResponseOfAKeptConnectionIsSpliced(t *testing.T) {
 	}
 	if s.Chunks < n*200/4 {
 		t.Errorf("%d chunks were spliced, want many of %d", s.Chunks, n*200)
+	}
+}
+
+// TestChunkGaps: what the kernel measures between two messages reaches operators, in the
+// status and in the metrics, at the backend that sent them.
+func TestChunkGaps(t *testing.T) {
+	r := newRig(t, "auto", nil)
+	if s := r.agent.Status().Splice; s.State != "on" {
+		t.Skipf("the kernel cannot splice here: %s", s.Reason)
+	}
+	const body = `{"model":"stand-in","stream":true,"max_tokens":300,"min_tokens":300,"messages":[{"role":"user","content":"x"}]}`
+	resp, err := http.Post("http://"+r.agent.Addr()+"/v1/chat/completions", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := settled(t, r.agent)
+	resp, err = http.Get("http://" + r.agent.AdminAddr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := 0
+	for _, b := range status.Backends {
+		n := 0
+		if m := regexp.MustCompile(`(?m)^tautline_chunk_gap_seconds_count\{backend="` + regexp.QuoteMeta(b.Name) + `"\} (\d+)$`).FindSubmatch(page); m != nil {
+			n, _ = strconv.Atoi(string(m[1]))
+		}
+		if b.SplicedChunks == 0 {
+			if b.ChunkGap != nil || n != 0 {
+				t.Errorf("%s sent nothing, and has gaps: %+v, %d in the metrics", b.Name, b.ChunkGap, n)
+			}
+			continue
+		}
+		took++
+		g := b.ChunkGap
+		if g == nil || g.Count < 200 || g.Count >= b.SplicedChunks+1 || int(g.Count) != n {
+			t.Fatalf("%s: %d chunks, gaps %+v, %d in the metrics", b.Name, b.SplicedChunks, g, n)
+		}
+		// The stand-in sends a token every 2 ms; the kernel counts in powers of two.
+		if g.P50 < 0.0005 || g.P50 > g.P90 || g.P90 > g.P99 {
+			t.Errorf("%s: gaps %+v", b.Name, g)
+		}
+	}
+	if took != 1 {
+		t.Errorf("%d backends have sent chunks, want one", took)
 	}
 }
 

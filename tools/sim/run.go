@@ -27,6 +27,8 @@ type run struct {
 	tells    []tell   // in the order of their time: the delay is the same for all
 	told     int
 	spare    []*traffic.Job
+	held     [][]heldJob // by agent
+	waking   bool
 	alive    int
 	made     int
 	slab     []traffic.Job // the latest jobs made
@@ -108,6 +110,7 @@ func newRun(sc *Scenario, policy policies.Policy, seed uint64) *run {
 	for a := range max(1, sc.Agents) {
 		c := policy.New(sc.setup(rand.New(rand.NewPCG(seed, uint64(a)+0x6167656e74))))
 		r.agents = append(r.agents, c)
+		r.held = append(r.held, nil)
 		if p, ok := c.(policies.Peer); ok && sc.Telling > 0 && sc.Agents > 1 {
 			r.peers = append(r.peers, p)
 			r.notes = map[*traffic.Job]*policies.Note{}
@@ -140,10 +143,10 @@ func (r *run) loop(ctx context.Context) error {
 				slot, now = i, t
 			}
 		}
-		if now > limit || now == traffic.Never && len(r.outages) == 0 {
+		side := r.side()
+		if now > limit || now == traffic.Never && len(r.outages) == 0 && (r.holding() == 0 || side == traffic.Never) {
 			return nil // a job that no engine can ever admit is counted as unfinished
 		}
-		side := r.side()
 		switch {
 		case side <= now && side != traffic.Never:
 			if side > limit {
@@ -168,10 +171,19 @@ func (r *run) stop() {
 	end := r.sc.Until + r.sc.Drain
 	for _, e := range r.engines {
 		for _, j := range e.Kill() {
-			if r.counts(j) && !j.Seen {
-				r.ttfts = append(r.ttfts, (end - j.Arrive).Seconds())
-			}
+			r.waited(j, end)
 		}
+	}
+	for _, held := range r.held {
+		for _, h := range held {
+			r.waited(h.job, end)
+		}
+	}
+}
+
+func (r *run) waited(j *traffic.Job, end Instant) {
+	if r.counts(j) && !j.Seen {
+		r.ttfts = append(r.ttfts, (end - j.Arrive).Seconds())
 	}
 }
 
@@ -226,6 +238,7 @@ func (r *run) doSide(now Instant) {
 		}
 		r.polls[i] += r.sc.Polls
 	}
+	r.wake(now)
 }
 
 func (r *run) arrive(now Instant) {
@@ -275,7 +288,10 @@ func (r *run) send(j *traffic.Job, now Instant) {
 	agent := r.agents[j.Agent]
 	for range len(r.engines) + 1 {
 		j.Believe, j.First = 0, traffic.Never
-		j.Slot = agent.Route(j, now)
+		var held bool
+		if j.Slot, held = r.route(agent, j, now); held {
+			return
+		}
 		if j.Slot < 0 {
 			break
 		}
@@ -390,6 +406,7 @@ func (e *events) FirstToken(j *traffic.Job, now Instant) {
 	if j.Stream {
 		r.agents[j.Agent].FirstToken(j, now)
 		r.say(tellFirst, j, now)
+		defer r.wake(now)
 	}
 	if r.counts(j) && !j.Seen {
 		j.Seen = true
@@ -423,6 +440,7 @@ func (e *events) Done(j *traffic.Job, now Instant) {
 	}
 	r.source.Done(j, now)
 	r.free(j)
+	r.wake(now)
 }
 
 func (r *run) result() Result {

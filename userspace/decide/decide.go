@@ -25,6 +25,7 @@ type Question struct {
 	PerBlock float64       // prompt tokens per block
 	Reuse    time.Duration // mean age at which what is held is used again
 	Needs    int64         // of the prompt's tokens, those that no other request in flight begins with
+	MayWait  bool          // where no backend has room for Needs the answer may be ReasonNoRoom
 }
 
 // Candidate is one backend that serves the request's model, and what is known
@@ -49,6 +50,7 @@ type Candidate struct {
 	Waiting  int     // requests in the engine's queue at the latest poll (priced-spread)
 	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
 	Claimed  int64   // KV tokens that own prompts will take whose first token has not come (priced-spread)
+	Since    int64   // how much more they hold by now (priced-spread)
 	Capacity int64   // KV tokens that there are; 0 = not known (priced-spread)
 	LastCold uint64  // rises with each request sent there of which nobody held anything; 0 = never (weighted-blend)
 	Evicts   bool    // the fill drives something out (priced-spread)
@@ -90,7 +92,12 @@ func Decide(p *Params, q *Question, cs []Candidate, rnd *rand.Rand) Decision {
 		pick, d.Outcome, d.Reason = choose(choice{p, *q, rnd}, cs[:n])
 	}
 	c := &cs[pick]
-	d.Slot, d.Run, d.Uncached = c.Slot, c.Run, c.Uncached
+	d.Run, d.Uncached, d.Needs = c.Run, c.Uncached, q.Needs
+	if q.MayWait && d.Outcome != Lone && crowded(cs[:n], q.Needs) {
+		d.Outcome, d.Reason = None, ReasonNoRoom
+		return d
+	}
+	d.Slot = c.Slot
 	return d
 }
 

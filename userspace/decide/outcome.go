@@ -48,8 +48,9 @@ const (
 	ReasonTried                       // none: every backend that admits failed this request
 	ReasonPinGone                     // none, 404: the named backend is gone or serves another model
 	ReasonPinRefused                  // none, 503: the named backend admits no new request
+	ReasonNoRoom                      // none, and not for good: no backend has KV memory for it now, see Request.MayWait
 
-	NumReasons = int(ReasonPinRefused) + 1
+	NumReasons = int(ReasonNoRoom) + 1
 )
 
 // String returns the label value.
@@ -57,7 +58,7 @@ func (r Reason) String() string {
 	return [...]string{
 		"none", "no_keys", "policy", "saturated", "unmeasured", "cheaper",
 		"missing_signal", "ejected_lone", "ejected_all", "unknown_model", "not_admitted", "tried",
-		"pin_gone", "pin_refused",
+		"pin_gone", "pin_refused", "no_room",
 	}[r]
 }
 
@@ -71,4 +72,5 @@ type Decision struct {
 	Keys         int   // keys of the request
 	Uncached     int64 // prompt tokens that the chosen backend must prefill
 	PromptTokens int64
+	Needs        int64 // KV tokens that it needs of its own, under a policy that spreads
 }

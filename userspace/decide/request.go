@@ -20,7 +20,10 @@ type Request struct {
 	Site   string     // prefer this site while one of its backends admits; "" = none
 	Tried  []int      // slots that could not be reached or refused it; not chosen again
 	Moves  Ticket     // attempt that this one replaces: it ends in the same step
-	Pinned int        // slot a stored id names, or -1
+	// MayWait asks priced-spread for ReasonNoRoom instead of a backend where none has KV
+	// memory for the prompt. The caller keeps the request and asks again, see Fleet.Room.
+	MayWait bool
+	Pinned  int //  slot a stored id names, or -1
 }
 
 // tokens returns the length of the prompt in tokens.

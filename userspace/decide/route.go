@@ -13,6 +13,9 @@ func (f *Fleet) Route(r Request, now Instant) (Ticket, Decision) {
 	defer f.mu.Unlock()
 	r.Moves.end(f, now)
 	d, m := f.ask(&r, now, f.rnd)
+	if d.Reason == ReasonNoRoom { // that is no decision yet: it is asked again
+		return Ticket{}, d
+	}
 	if d.Slot < 0 {
 		f.decisions[d.Policy][d.Outcome]++
 		f.refusals[d.Reason]++
@@ -39,16 +42,7 @@ func (f *Fleet) Explain(r Request, now Instant) (Decision, []Candidate) {
 // ask gathers what is known about the candidates and decides. It leaves them in
 // f.cands and changes nothing else.
 func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) {
-	m := f.models[r.Model]
-	f.slots = f.slots[:0]
-	switch {
-	case r.Model == "":
-		f.slots = appendUnion(f.slots, f.all, nil)
-	case m == nil:
-		f.slots = appendUnion(f.slots, f.any, nil)
-	default:
-		f.slots = appendUnion(f.slots, f.any, m.slots)
-	}
+	m := f.serving(r.Model)
 	means, last := 0, f.turns.last
 	if m != nil {
 		means, last = m.means, m.turns.last
@@ -62,12 +56,28 @@ func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) 
 	f.candidates(r, &q, now)
 	if policies[f.params.Policy].spreads {
 		f.spread(r, &q, now)
+		q.MayWait = r.MayWait
 	}
 	if r.Pinned >= 0 {
 		return f.pinned(r, &q), m
 	}
 	f.nearest(r.Site)
 	return Decide(&f.params, &q, f.cands, rnd), m
+}
+
+// serving leaves the slots that serve the model in f.slots.
+func (f *Fleet) serving(name string) *model {
+	m := f.models[name]
+	f.slots = f.slots[:0]
+	switch {
+	case name == "":
+		f.slots = appendUnion(f.slots, f.all, nil)
+	case m == nil:
+		f.slots = appendUnion(f.slots, f.any, nil)
+	default:
+		f.slots = appendUnion(f.slots, f.any, m.slots)
+	}
+	return m
 }
 
 // candidates fills f.cands with the view of every slot in f.slots.
@@ -91,7 +101,7 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
 		c.Queue, c.Measured = v.Queue, v.Measured
 		c.KVUse, c.HasKV, c.Held = v.KVUse, v.HasKV, v.HeldTok
-		c.Waiting, c.Claimed, c.Capacity = v.Waiting, v.Claimed, v.Capacity
+		c.Waiting, c.Claimed, c.Since, c.Capacity = v.Waiting, v.Claimed, v.Since, v.Capacity
 		c.LastCold = f.backends[slot].lastCold
 		for _, t := range r.Tried {
 			c.Tried = c.Tried || t == slot

@@ -25,6 +25,7 @@ type account struct {
 	decoding   int   // of them, past their first token
 	tokens     int64 // uncached prompt tokens in flight
 	claimed    int64 // KV memory that those will take that have no first token
+	since      int64 // KV tokens that own requests took less those that they gave back since the latest poll
 	hidden     int   // requests that hold tokens and whose first token cannot be seen
 	first      *entry
 	last       *entry // reservations that still hold tokens, in the order of sending
@@ -54,6 +55,7 @@ type View struct {
 	HasKV    bool
 	HeldTok  int64 // KV tokens that KVUse stands for; 0 = not known
 	Capacity int64 // KV tokens that there are, known with KVUse; 0 = not known
+	Since    int64 // by how much HeldTok has grown since that poll, as far as own requests tell; see Claim
 }
 
 // Engine is what is known about the engine behind a backend, beside its load.
@@ -175,7 +177,7 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 		a.window.reset() // the queue of the dead process
 	}
 	keep := a.sample
-	a.sample, a.sampled, a.at, a.failures = s, true, now, 0
+	a.sample, a.sampled, a.at, a.failures, a.since = s, true, now, 0, 0
 	if !restart { // a scrape that lacks a series does not undo what an earlier one said
 		if !s.HasStartTime && keep.HasStartTime {
 			a.sample.HasStartTime, a.sample.StartTime = true, keep.StartTime
@@ -259,5 +261,6 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 		v.KVUse, v.HasKV = a.sample.KVUse, a.sample.HasKV
 		v.Capacity = a.sample.CapacityTok
 		v.HeldTok = int64(a.sample.KVUse * float64(a.sample.CapacityTok))
+		v.Since = a.since
 	}
 }

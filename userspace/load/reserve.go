@@ -93,6 +93,7 @@ func (b *Books) FirstToken(r Reservation, _ time.Duration) {
 	if e := r.entry(); e != nil && e.holds {
 		a := &b.accounts[e.slot]
 		a.release(e)
+		a.since += e.claim
 		a.decoding++
 	}
 }
@@ -110,6 +111,9 @@ func (b *Books) End(r Reservation, _ time.Duration) {
 			a.release(e)
 		} else {
 			a.decoding--
+			if e.claim > 0 { // its answer has been as long as most, and goes too
+				a.since -= e.claim + int64(b.models[0].output.value())
+			}
 		}
 		a.requests--
 		if e.probe != 0 && e.probe == a.breaker.probe { // no verdict came in between: the next request may try

@@ -29,6 +29,21 @@ type Chooser interface {
 	Observe(slot int, s load.Sample, now Instant)
 }
 
+// Holder is a Chooser behind which jobs may wait at the agent instead of in an engine.
+type Holder interface {
+	Chooser
+	// RouteOrHold is Route, but held where no backend has memory for the job, which then
+	// needs so many tokens of it.
+	RouteOrHold(j *traffic.Job, now Instant) (slot int, held bool, needs int64)
+	// Ask says whether RouteOrHold would find a backend now, and how many prompt tokens
+	// that would have to prefill.
+	Ask(j *traffic.Job, now Instant) (uncached int64, ok bool)
+	// Room is how many tokens of memory the backend has left that has most.
+	Room(now Instant) int64
+	// Holds says whether jobs are to wait at all.
+	Holds() bool
+}
+
 // Peer is a Chooser that takes part in the sharing of decisions between
 // agents. The job may have ended by the time a note arrives, so notes are values.
 type Peer interface {

@@ -39,10 +39,24 @@ func SetTau(tokens float64) func(*decide.Params) {
 	}
 }
 
+// Holding is one of the agent's policies behind an agent that keeps requests for which
+// no backend has memory. The agent cannot do that yet.
+func Holding(p Policy) Policy {
+	own := p.New
+	p.Name += "-holding"
+	p.New = func(s Setup) Chooser {
+		f := own(s).(*fleet)
+		f.holds = true
+		return f
+	}
+	return p
+}
+
 // fleet adapts decide.Fleet.
 type fleet struct {
 	*decide.Fleet
 	setup   Setup
+	holds   bool
 	tickets [][]decide.Ticket // by Job.Index, in pages
 	told    map[uint64]decide.Ticket
 }
@@ -94,9 +108,35 @@ func (f *fleet) request(j *traffic.Job) decide.Request {
 
 // Route implements Chooser.
 func (f *fleet) Route(j *traffic.Job, now Instant) int {
-	t, d := f.Fleet.Route(f.request(j), now)
+	slot, _, _ := f.route(j, now, false)
+	return slot
+}
+
+// RouteOrHold implements Holder.
+func (f *fleet) RouteOrHold(j *traffic.Job, now Instant) (slot int, held bool, needs int64) {
+	return f.route(j, now, true)
+}
+
+// Ask implements Holder.
+func (f *fleet) Ask(j *traffic.Job, now Instant) (uncached int64, ok bool) {
+	r := f.request(j)
+	r.MayWait = true
+	d, _ := f.Explain(r, now)
+	return d.Uncached, d.Slot >= 0
+}
+
+// Room implements Holder.
+func (f *fleet) Room(now Instant) int64 { return f.Fleet.Room("", now) }
+
+// Holds implements Holder.
+func (f *fleet) Holds() bool { return f.holds }
+
+func (f *fleet) route(j *traffic.Job, now Instant, mayWait bool) (slot int, held bool, needs int64) {
+	r := f.request(j)
+	r.MayWait = mayWait
+	t, d := f.Fleet.Route(r, now)
 	if d.Slot < 0 {
-		return -1
+		return -1, d.Reason == decide.ReasonNoRoom, d.Needs
 	}
 	for len(f.tickets) <= j.Index/page {
 		f.tickets = append(f.tickets, make([]decide.Ticket, page))
@@ -106,7 +146,7 @@ func (f *fleet) Route(j *traffic.Job, now Instant) int {
 	if f.setup.Perfect { // the toy's caches take a prefix in when it is sent, and know no later use
 		t.Confirm(now)
 	}
-	return d.Slot
+	return d.Slot, false, 0
 }
 
 // page is how many tickets lie together. Pages are not moved when more come.

@@ -19,6 +19,7 @@ func All() []Policy {
 		Own("least-requests", decide.LeastLoad, active),
 		Own("round-robin", decide.RoundRobin, nil),
 		Own("priced-spread", decide.PricedSpread, nil),
+		Holding(Own("priced-spread", decide.PricedSpread, nil)),
 		Own("break-even", decide.Priced, func(p *decide.Params) { p.Kappa, p.Cap, p.Delta = 0, 0, 0 }),
 		LLMDBlend(),
 		CacheAware("cache-aware", 0.3, 64, 1.5, cacheAwareKeys),

@@ -1,0 +1,49 @@
+package decide
+
+import (
+	"math"
+
+	"github.com/tautline/tautline/userspace/load"
+)
+
+// A request that is sent where there is no memory for it waits in that engine's queue
+// while others run empty, and what was cached for it is evicted by those before it. A
+// caller that can keep requests instead (Request.MayWait) decides late, and can send
+// those first that have least to prefill.
+
+// room returns how many KV tokens are left, by the latest poll and what own requests
+// have taken and given back since. All there is where the engine does not say.
+func room(capacity, held, since, claimed int64, known bool) int64 {
+	if !known || capacity <= 0 {
+		return math.MaxInt64
+	}
+	return capacity - held - since - claimed
+}
+
+// crowded says whether no candidate has room for so many tokens.
+func crowded(cs []Candidate, needs int64) bool {
+	for i := range cs {
+		if e := &cs[i]; room(e.Capacity, e.Held, e.Since, e.Claimed, e.HasKV) >= needs {
+			return false
+		}
+	}
+	return true
+}
+
+// Room returns how many KV tokens the backend has left that has most, of those that
+// take requests for the model. A request that was answered ReasonNoRoom need not be
+// asked about again while that is less than its Decision.Needs. Other requests may have
+// changed what it needs by then; what it has waited bounds the harm.
+func (f *Fleet) Room(name string, now Instant) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.serving(name)
+	f.load.Views(f.slots, now, f.views)
+	most := int64(math.MinInt64)
+	for i := range f.slots {
+		if v := &f.views[i]; v.Refusal == load.Admitted {
+			most = max(most, room(v.Capacity, v.HeldTok, v.Since, v.Claimed, v.HasKV))
+		}
+	}
+	return most
+}

@@ -11,13 +11,17 @@ import (
 // caller that can keep requests instead (Request.MayWait) decides late, and can send
 // those first that have least to prefill.
 
+// roomSpare is the share of the KV memory that counts as taken. The cached contexts of
+// conversations that pause live in what running requests leave, and answers grow.
+const roomSpare = 0.05
+
 // room returns how many KV tokens are left, by the latest poll and what own requests
 // have taken and given back since. All there is where the engine does not say.
 func room(capacity, held, since, claimed int64, known bool) int64 {
 	if !known || capacity <= 0 {
 		return math.MaxInt64
 	}
-	return capacity - held - since - claimed
+	return int64((1-roomSpare)*float64(capacity)) - held - since - claimed
 }
 
 // crowded says whether no candidate has room for so many tokens.

@@ -182,6 +182,45 @@ func TestClaims(t *testing.T) {
 	want(0)
 }
 
+// Between polls the books know what own requests have taken and given back.
+func TestSinceThePoll(t *testing.T) {
+	p := Default()
+	p.Output = 100
+	b := New(p)
+	b.Add(0)
+	poll := func(at time.Duration) {
+		b.Observe(0, Sample{HasQueue: true, HasKV: true, KVUse: 0.5, CapacityTok: 10000}, at)
+	}
+	want := func(since int64) {
+		t.Helper()
+		if v := b.View(0, sec); v.Since != since || v.HeldTok != 5000 {
+			t.Fatalf("%d since the poll of %d, want %d since 5000", v.Since, v.HeldTok, since)
+		}
+	}
+	poll(0)
+	want(0)
+	one, other, unclaimed := b.Reserve(0, 10, true, 0), b.Reserve(0, 10, true, 0), b.Reserve(0, 10, true, 0)
+	b.Claim(one, 1000)
+	b.Claim(other, 300)
+	want(0) // as long as they are claimed
+	for range 2 {
+		b.FirstToken(one, 0)
+	}
+	b.FirstToken(unclaimed, 0)
+	want(1000)
+	poll(sec / 2) // which shows it
+	want(0)
+	b.End(unclaimed, sec)
+	b.End(other, sec) // it never had a first token and took nothing
+	want(0)
+	for range 2 {
+		b.End(one, sec) // and its answer
+	}
+	want(-1100)
+	poll(sec)
+	want(0)
+}
+
 func TestWindowIsBounded(t *testing.T) {
 	b := books(t, 1)
 	for i := range 10 * maxSamples {

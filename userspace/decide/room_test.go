@@ -1,0 +1,111 @@
+package decide
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/tautline/tautline/userspace/load"
+)
+
+// A backend has 10,000 KV tokens, of which 500 are spared. A prompt of 50 keys has
+// 3,200 tokens.
+func poll(f *Fleet, slot int, use float64, now Instant) {
+	f.Observe(slot, load.Sample{HasQueue: true, HasKV: true, KVUse: use, CapacityTok: 10000}, now)
+}
+
+func patient(r Request) Request {
+	r.MayWait = true
+	return r
+}
+
+func TestNoRoom(t *testing.T) {
+	const s = time.Second
+	f := newFleet(t, 2, spreading)
+	poll(f, 0, 0.7, 0)
+	poll(f, 1, 0.6, 0)
+	if got := f.Room("m", 0); got != 3500 {
+		t.Fatalf("room for %d tokens, want 3500", got)
+	}
+	first, d := f.Route(patient(prompt(1, 50)), 0)
+	if d.Slot != 1 || d.Needs != 3200 {
+		t.Fatalf("%+v: there is room at 1", d)
+	}
+	if got := f.Room("m", 0); got != 2500 {
+		t.Fatalf("room for %d tokens with a prompt on its way", got)
+	}
+	for range 3 { // asked again and again it changes nothing
+		k, no := f.Route(patient(prompt(1000, 50)), 0)
+		if no.Slot >= 0 || no.Outcome != None || no.Reason != ReasonNoRoom || no.Needs != 3200 || k != (Ticket{}) {
+			t.Fatalf("%+v, want no room", no)
+		}
+	}
+	if c := f.Counts(); c.InFlight != 1 || c.Refusals[ReasonNoRoom] != 0 || c.Decisions[PricedSpread][None] != 0 {
+		t.Errorf("%+v: a request that waits was counted", c)
+	}
+	if d, _ := f.Explain(patient(prompt(1000, 50)), 0); d.Reason != ReasonNoRoom {
+		t.Errorf("explained as %+v", d)
+	}
+	// Who begins with what is in flight needs only the rest.
+	more := patient(prompt(1, 54))
+	if d, _ := f.Explain(more, 0); d.Slot < 0 || d.Needs != 4*64 {
+		t.Errorf("%+v: it needs memory for 4 blocks", d)
+	}
+	// Who may not wait goes somewhere.
+	k, sent := f.Route(prompt(1000, 50), 0)
+	if sent.Slot < 0 {
+		t.Errorf("%+v: it may not wait", sent)
+	}
+	k.Done(s)
+	first.FirstToken(s)
+	if d, _ := f.Explain(patient(prompt(2000, 50)), s); d.Reason != ReasonNoRoom {
+		t.Errorf("%+v: what had its first token holds its memory", d)
+	}
+	first.Done(s)
+	if d, _ := f.Explain(patient(prompt(2000, 50)), s); d.Slot < 0 {
+		t.Errorf("%+v: its memory is free again, whatever the poll said", d)
+	}
+}
+
+func TestRoomThatNobodyKnows(t *testing.T) {
+	full := func(f *Fleet) {
+		for slot := range 2 {
+			poll(f, slot, 1, 0)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(f *Fleet)
+		policy func(p *Params)
+		want   bool // it waits
+	}{
+		{"all full", full, spreading, true},
+		{"one does not say its memory", func(f *Fleet) { full(f); f.Observe(1, load.Sample{HasQueue: true, HasKV: false}, 1) }, spreading, false},
+		{"one was never polled", func(f *Fleet) { poll(f, 0, 1, 0) }, spreading, false},
+		{"polls that are too old", func(f *Fleet) {
+			for slot := range 2 {
+				poll(f, slot, 1, -time.Minute)
+			}
+		}, spreading, false},
+		{"another policy", full, nil, false},
+		{"no other to choose", func(f *Fleet) { full(f); f.Drain(1, true) }, spreading, false},
+		{"nobody takes it", func(f *Fleet) { full(f); f.Drain(0, true); f.Drain(1, true) }, spreading, false},
+	} {
+		f := newFleet(t, 2, c.policy)
+		c.change(f)
+		if d, _ := f.Explain(patient(prompt(1, 50)), 0); (d.Reason == ReasonNoRoom) != c.want {
+			t.Errorf("%s: %+v", c.name, d)
+		}
+	}
+	f := newFleet(t, 1, spreading)
+	if got := f.Room("m", 0); got != math.MaxInt64 {
+		t.Errorf("room %d of an engine that says nothing", got)
+	}
+	f.Drain(0, true)
+	if got := f.Room("m", 0); got != math.MinInt64 {
+		t.Errorf("room %d where nobody takes requests", got)
+	}
+	if got := f.Room("none such", 0); got != math.MinInt64 {
+		t.Errorf("room %d for a model that nobody serves", got)
+	}
+}

@@ -27,7 +27,7 @@ type run struct {
 	tells    []tell   // in the order of their time: the delay is the same for all
 	told     int
 	spare    []*traffic.Job
-	held     [][]heldJob // by agent
+	held     []line // by agent
 	waking   bool
 	alive    int
 	made     int
@@ -110,7 +110,7 @@ func newRun(sc *Scenario, policy policies.Policy, seed uint64) *run {
 	for a := range max(1, sc.Agents) {
 		c := policy.New(sc.setup(rand.New(rand.NewPCG(seed, uint64(a)+0x6167656e74))))
 		r.agents = append(r.agents, c)
-		r.held = append(r.held, nil)
+		r.held = append(r.held, line{Limit: heldLimit})
 		if p, ok := c.(policies.Peer); ok && sc.Telling > 0 && sc.Agents > 1 {
 			r.peers = append(r.peers, p)
 			r.notes = map[*traffic.Job]*policies.Note{}
@@ -174,9 +174,9 @@ func (r *run) stop() {
 			r.waited(j, end)
 		}
 	}
-	for _, held := range r.held {
-		for _, h := range held {
-			r.waited(h.job, end)
+	for a := range r.held {
+		for w := range r.held[a].All() {
+			r.waited(w.For, end)
 		}
 	}
 }

@@ -102,10 +102,19 @@ func TestRoomThatNobodyKnows(t *testing.T) {
 		t.Errorf("room %d of an engine that says nothing", got)
 	}
 	f.Drain(0, true)
-	if got := f.Room("m", 0); got != math.MinInt64 {
-		t.Errorf("room %d where nobody takes requests", got)
+	if got := f.Room("m", 0); got != math.MaxInt64 {
+		t.Errorf("room %d where nobody takes requests: to wait is in vain", got)
 	}
-	if got := f.Room("none such", 0); got != math.MinInt64 {
-		t.Errorf("room %d for a model that nobody serves", got)
+	if got := f.Room("none such", 0); got != math.MaxInt64 {
+		t.Errorf("room %d for a model that nobody serves: to wait is in vain", got)
+	}
+	f = newFleet(t, 2, spreading)
+	full(f)
+	if got := f.Room("m", 0); got != -500 {
+		t.Errorf("room %d where all are full", got)
+	}
+	f.Drain(1, true)
+	if got := f.Room("m", 0); got != math.MaxInt64 {
+		t.Errorf("room %d of the only one that takes requests: nobody waits for it", got)
 	}
 }

@@ -32,11 +32,23 @@ func (f *Fleet) Route(r Request, now Instant) (Ticket, Decision) {
 func (f *Fleet) Explain(r Request, now Instant) (Decision, []Candidate) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// A source of its own: explaining must not shift the choices that follow.
-	d, _ := f.ask(&r, now, rand.New(rand.NewPCG(uint64(now), uint64(f.flights))))
+	d, _ := f.ask(&r, now, f.aside(now))
 	cs := slices.Clone(f.cands)
 	slices.SortFunc(cs, func(a, b Candidate) int { return a.Slot - b.Slot })
 	return d, cs
+}
+
+// Ask is Explain without the candidates.
+func (f *Fleet) Ask(r Request, now Instant) Decision {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d, _ := f.ask(&r, now, f.aside(now))
+	return d
+}
+
+// aside is a source of its own: explaining must not shift the choices that follow.
+func (f *Fleet) aside(now Instant) *rand.Rand {
+	return rand.New(rand.NewPCG(uint64(now), uint64(f.flights)))
 }
 
 // ask gathers what is known about the candidates and decides. It leaves them in

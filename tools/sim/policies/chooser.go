@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/tools/sim/traffic"
+	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
 	"github.com/tautline/tautline/userspace/load"
 )
@@ -32,14 +33,12 @@ type Chooser interface {
 // Holder is a Chooser behind which jobs may wait at the agent instead of in an engine.
 type Holder interface {
 	Chooser
-	// RouteOrHold is Route, but held where no backend has memory for the job, which then
-	// needs so many tokens of it.
-	RouteOrHold(j *traffic.Job, now Instant) (slot int, held bool, needs int64)
-	// Ask says whether RouteOrHold would find a backend now, and how many prompt tokens
-	// that would have to prefill.
-	Ask(j *traffic.Job, now Instant) (uncached int64, ok bool)
-	// Room is how many tokens of memory the backend has left that has most.
-	Room(now Instant) int64
+	decide.Asker
+	// RouteOrHold is Route, but decides decide.ReasonNoRoom where no backend has memory
+	// for the job.
+	RouteOrHold(j *traffic.Job, now Instant) (slot int, d decide.Decision)
+	// Asked is what RouteOrHold asks.
+	Asked(j *traffic.Job) decide.Request
 	// Holds says whether jobs are to wait at all.
 	Holds() bool
 }

@@ -40,7 +40,7 @@ func SetTau(tokens float64) func(*decide.Params) {
 }
 
 // Holding is one of the agent's policies behind an agent that keeps requests for which
-// no backend has memory. The agent cannot do that yet.
+// no backend has memory, as routing.hold has it.
 func Holding(p Policy) Policy {
 	own := p.New
 	p.Name += "-holding"
@@ -108,35 +108,29 @@ func (f *fleet) request(j *traffic.Job) decide.Request {
 
 // Route implements Chooser.
 func (f *fleet) Route(j *traffic.Job, now Instant) int {
-	slot, _, _ := f.route(j, now, false)
+	slot, _ := f.route(j, f.request(j), now)
 	return slot
 }
 
 // RouteOrHold implements Holder.
-func (f *fleet) RouteOrHold(j *traffic.Job, now Instant) (slot int, held bool, needs int64) {
-	return f.route(j, now, true)
+func (f *fleet) RouteOrHold(j *traffic.Job, now Instant) (slot int, d decide.Decision) {
+	return f.route(j, f.Asked(j), now)
 }
 
-// Ask implements Holder.
-func (f *fleet) Ask(j *traffic.Job, now Instant) (uncached int64, ok bool) {
+// Asked implements Holder.
+func (f *fleet) Asked(j *traffic.Job) decide.Request {
 	r := f.request(j)
 	r.MayWait = true
-	d, _ := f.Explain(r, now)
-	return d.Uncached, d.Slot >= 0
+	return r
 }
-
-// Room implements Holder.
-func (f *fleet) Room(now Instant) int64 { return f.Fleet.Room("", now) }
 
 // Holds implements Holder.
 func (f *fleet) Holds() bool { return f.holds }
 
-func (f *fleet) route(j *traffic.Job, now Instant, mayWait bool) (slot int, held bool, needs int64) {
-	r := f.request(j)
-	r.MayWait = mayWait
+func (f *fleet) route(j *traffic.Job, r decide.Request, now Instant) (slot int, d decide.Decision) {
 	t, d := f.Fleet.Route(r, now)
 	if d.Slot < 0 {
-		return -1, d.Reason == decide.ReasonNoRoom, d.Needs
+		return -1, d
 	}
 	for len(f.tickets) <= j.Index/page {
 		f.tickets = append(f.tickets, make([]decide.Ticket, page))
@@ -146,7 +140,7 @@ func (f *fleet) route(j *traffic.Job, now Instant, mayWait bool) (slot int, held
 	if f.setup.Perfect { // the toy's caches take a prefix in when it is sent, and know no later use
 		t.Confirm(now)
 	}
-	return d.Slot, false, 0
+	return d.Slot, d
 }
 
 // page is how many tickets lie together. Pages are not moved when more come.

@@ -1,0 +1,169 @@
+package decide
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"sort"
+	"time"
+)
+
+// Asker is what a Line asks about the requests in it. *Fleet is one.
+type Asker interface {
+	// Room is that of Fleet.
+	Room(model string, now Instant) int64
+	// Ask is that of Fleet.
+	Ask(r Request, now Instant) Decision
+}
+
+// Waiter is a request in a Line.
+type Waiter[T any] struct {
+	For     T       // whom the caller tells
+	Request Request // what is asked and routed; MayWait is set. Its keys must stay as they are
+	Came    Instant // since when it has waited
+
+	needs    int64 // KV tokens, when it was asked about last
+	uncached int64 // prompt tokens to prefill, likewise
+	due, can bool
+	kin      *kin // nil: it is in no line
+}
+
+// Due says whether Ready gave the waiter out because its time was over: it is to be
+// routed without MayWait.
+func (w *Waiter[T]) Due() bool { return w.due }
+
+// Line holds the requests for which no backend had room (ReasonNoRoom), and says who
+// may go and in which order: who has waited for the limit, whatever room there is,
+// then who has least to prefill, in steps of an engine's batch, then who came first.
+// So a conversation whose context is cached goes on before one that would drive it
+// out. A Line reads no clock and starts nothing: the caller asks Ready when an answer
+// has begun or ended, a poll has come in, or backends have changed. It is not safe for
+// concurrent use. The zero value is empty, and sends all at once.
+type Line[T any] struct {
+	Limit time.Duration // that a request waits at most
+
+	waiters []*Waiter[T] // in the order in which they came
+	models  map[string]*kin
+	may     []*Waiter[T]
+	can     []*Waiter[T]
+}
+
+// kin is what the waiters for one model have in common.
+type kin struct {
+	waiters int
+	least   int64 // none of them needs less
+	room    int64 // at the latest look
+}
+
+// Len returns how many wait.
+func (l *Line[T]) Len() int { return len(l.waiters) }
+
+// All ranges over those that wait, in the order in which they came.
+func (l *Line[T]) All() iter.Seq[*Waiter[T]] { return slices.Values(l.waiters) }
+
+// Until returns how long it takes from now until the next one's time is over. The line
+// must not be empty.
+func (l *Line[T]) Until(now Instant) time.Duration { return l.waiters[0].Came + l.Limit - now }
+
+// Add takes in a request to which Route answered ReasonNoRoom with d. One that Ready
+// gave out may come back, and keeps its place.
+func (l *Line[T]) Add(w *Waiter[T], d Decision) {
+	w.needs, w.uncached = d.Needs, d.Uncached
+	w.due, w.can = false, false
+	at := sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].Came > w.Came })
+	l.waiters = slices.Insert(l.waiters, at, w)
+	w.kin = l.models[w.Request.Model]
+	if w.kin == nil {
+		if l.models == nil {
+			l.models = map[string]*kin{}
+		}
+		w.kin = &kin{least: w.needs}
+		l.models[w.Request.Model] = w.kin
+	}
+	w.kin.waiters++
+	w.kin.least = min(w.kin.least, w.needs)
+}
+
+// Remove takes a request out that waits no longer; false: it is not in the line.
+func (l *Line[T]) Remove(w *Waiter[T]) bool {
+	if w.kin == nil {
+		return false
+	}
+	at := sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].Came >= w.Came })
+	for l.waiters[at] != w {
+		at++
+	}
+	l.waiters = slices.Delete(l.waiters, at, at+1)
+	l.out(w)
+	return true
+}
+
+func (l *Line[T]) out(w *Waiter[T]) {
+	if w.kin.waiters--; w.kin.waiters == 0 {
+		delete(l.models, w.Request.Model)
+	}
+	w.kin = nil
+}
+
+// Ready takes those out that can go now and returns them in the order in which they
+// are to be routed; the slice is good until the next call. Those before may take the
+// room of those behind, so each is routed with MayWait unless it is Due, and goes back
+// by Add when there is no room for it any more. Where nobody's time is over and
+// nobody's needs are met, as last known, the cost does not depend on how many wait.
+func (l *Line[T]) Ready(a Asker, now Instant) []*Waiter[T] {
+	due := sort.Search(len(l.waiters), func(i int) bool { return now-l.waiters[i].Came < l.Limit })
+	some := due > 0
+	for model, k := range l.models {
+		k.room = a.Room(model, now)
+		some = some || k.least <= k.room
+	}
+	if !some {
+		return nil
+	}
+	l.can, l.may = l.can[:0], l.may[:0]
+	for i, w := range l.waiters {
+		switch {
+		case i < due:
+			w.due, w.can = true, true
+			l.can = append(l.can, w)
+		case w.needs <= w.kin.room:
+			l.may = append(l.may, w)
+		}
+	}
+	for _, w := range l.may {
+		d := a.Ask(w.Request, now)
+		w.uncached = d.Uncached
+		if d.Reason == ReasonNoRoom {
+			w.needs = d.Needs
+			continue
+		}
+		w.can = true
+		l.can = append(l.can, w)
+	}
+	slices.SortStableFunc(l.can[due:], inTurn[T])
+	l.depart()
+	return l.can
+}
+
+// inTurn compares who goes first by what is known of them.
+func inTurn[T any](x, y *Waiter[T]) int {
+	return cmp.Or(cmp.Compare(x.uncached/spreadBatch, y.uncached/spreadBatch), cmp.Compare(x.Came, y.Came))
+}
+
+// depart takes those out that can go.
+func (l *Line[T]) depart() {
+	for _, k := range l.models {
+		k.least = 1<<63 - 1
+	}
+	keep := l.waiters[:0]
+	for _, w := range l.waiters {
+		if w.can {
+			l.out(w)
+			continue
+		}
+		w.kin.least = min(w.kin.least, w.needs)
+		keep = append(keep, w)
+	}
+	clear(l.waiters[len(keep):])
+	l.waiters = keep
+}

@@ -16,6 +16,10 @@ import (
 // in seconds.
 var ttftBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 120, 300}
 
+// heldBuckets reach from the next answer's end to the longest routing.hold that clients
+// put up with, in seconds.
+var heldBuckets = []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+
 // routeBuckets are for the agent's own work between a request read and written.
 var routeBuckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .1, 1}
 
@@ -33,6 +37,8 @@ type Recorder struct {
 	refusals *prometheus.CounterVec
 	retries  *prometheus.CounterVec
 	aborts   *prometheus.CounterVec
+	holds    *prometheus.CounterVec
+	held     prometheus.Histogram
 	ttft     *prometheus.HistogramVec
 	route    prometheus.Histogram
 }
@@ -62,14 +68,20 @@ func NewRecorder(reg prometheus.Registerer) *Recorder {
 		aborts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tautline_aborts_total", Help: "Requests broken off, by the side that did.",
 		}, []string{"side"}),
+		holds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tautline_holds_total", Help: "Requests held in the agent because no backend had KV memory, by how that ended; full and memory: not held, since too many were or bodies took too much memory.",
+		}, []string{"reason"}),
+		held: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "tautline_held_seconds", Help: "How long requests were held in the agent.", Buckets: heldBuckets,
+		}),
 		ttft: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "tautline_ttft_seconds", Help: "Request head read to first token of a streamed answer.", Buckets: ttftBuckets,
 		}, []string{"backend"}),
 		route: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tautline_route_seconds", Help: "Request read to request written.", Buckets: routeBuckets,
+			Name: "tautline_route_seconds", Help: "Request read to request written, less the time it was held.", Buckets: routeBuckets,
 		}),
 	}
-	reg.MustRegister(r.requests, r.refusals, r.retries, r.aborts, r.ttft, r.route)
+	reg.MustRegister(r.requests, r.refusals, r.retries, r.aborts, r.holds, r.held, r.ttft, r.route)
 	for _, why := range proxy.Refusals() {
 		if why != proxy.RefusalNone {
 			r.refusals.WithLabelValues(why.String())
@@ -78,6 +90,11 @@ func NewRecorder(reg prometheus.Registerer) *Recorder {
 	for _, why := range proxy.Retries() {
 		if why != proxy.RetryNone {
 			r.retries.WithLabelValues(why.String())
+		}
+	}
+	for _, how := range proxy.Holds() {
+		if how != proxy.HoldNone {
+			r.holds.WithLabelValues(how.String())
 		}
 	}
 	for _, side := range proxy.Aborts() {
@@ -103,6 +120,17 @@ func (r *Recorder) FirstToken(backend string, ttft time.Duration) {
 		s.ttft.Observe(ttft.Seconds())
 	}
 }
+
+// Held counts a request that was held, or would have been.
+func (r *Recorder) Held(how proxy.Hold, waited time.Duration) {
+	r.holds.WithLabelValues(how.String()).Inc()
+	if how.Waited() {
+		r.held.Observe(waited.Seconds())
+	}
+}
+
+// HeldFor returns the quantiles of how long requests were held, or nil.
+func (r *Recorder) HeldFor() *Quantiles { return quantiles(r.held) }
 
 // Retried counts a request that is sent again.
 func (r *Recorder) Retried(why proxy.Retry) { r.retries.WithLabelValues(why.String()).Inc() }

@@ -233,6 +233,7 @@ func (p *Proxy) AddBackend(slot int, spec Backend) error {
 	copy(next, old)
 	next[slot] = b
 	p.backends.Store(&next)
+	p.holding.wake()
 	return nil
 }
 
@@ -250,6 +251,7 @@ func (p *Proxy) RemoveBackend(slot int) {
 	copy(next, old)
 	next[slot] = nil
 	p.backends.Store(&next)
+	p.holding.wake()
 	old[slot].transport.Close()
 }
 

@@ -51,7 +51,9 @@ type exchange struct {
 
 	ticket  decide.Ticket
 	decided decide.Decision
-	wrote   atomic.Int64 // instant at which the request was written; 0 = not yet
+	held    Hold           // how it ended that it was held; HoldNone: it was not
+	waited  decide.Instant // how long it was held
+	wrote   atomic.Int64   // instant at which the request was written; 0 = not yet
 
 	sum    Summary
 	served bool // serve has returned; if not, it panicked
@@ -107,11 +109,12 @@ func (x *exchange) finish() {
 		}
 	}
 	x.ticket.Done(now)
+	x.p.holding.wake()
 	x.dropBody()
 	x.dropPlain()
 	x.p.prompts.Put(x.prompt)
 	if wrote := decide.Instant(x.wrote.Load()); wrote > 0 {
-		x.sum.Route = wrote - x.ready
+		x.sum.Route = wrote - x.ready - x.waited
 	}
 	x.sum.Took = now - x.began
 	x.p.recorder.Finished(x.sum)

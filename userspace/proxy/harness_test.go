@@ -31,7 +31,20 @@ type ledger struct {
 	decisions []decide.Decision
 	tokens    []string
 	retries   []Retry
+	holds     []ended
 	ends      []Summary
+}
+
+// ended is the end of a hold.
+type ended struct {
+	how    Hold
+	waited time.Duration
+}
+
+func (l *ledger) Held(how Hold, waited time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holds = append(l.holds, ended{how, waited})
 }
 
 func (l *ledger) Retried(why Retry) {

@@ -20,7 +20,14 @@ type Params struct {
 	// Retry503 is how many more backends a request for a prompt is offered to when
 	// one answers 503; 0 = that answer is passed on.
 	Retry503 int
-	// DebugHeaders adds x-tautline-backend and x-tautline-outcome to answers.
+	// Hold is how long a prompt is held here at most, unsent, while no backend has KV
+	// memory for it, where the Router's policy knows of such; 0 = not at all. A change
+	// counts for those that are held now. See decide.Line for who goes when.
+	Hold time.Duration
+	// HoldMost is how many are held at once; beyond it they are sent.
+	HoldMost int
+	// DebugHeaders adds x-tautline-backend, x-tautline-outcome and, of what was held,
+	// x-tautline-held to answers.
 	DebugHeaders bool
 }
 
@@ -49,6 +56,7 @@ func Default() Params {
 		MaxBodyBytes: 64 << 20,
 		BodyMemory:   1 << 30,
 		Retry503:     1,
+		HoldMost:     1024,
 		Timeouts: Timeouts{
 			Connect:   2 * time.Second,
 			Header:    10 * time.Second,
@@ -72,6 +80,12 @@ func (p Params) Validate() error {
 	}
 	if p.Retry503 < 0 || p.Retry503 > maxRetry503 {
 		bad("routing.retry_503 must be in [0, %d], got %d", maxRetry503, p.Retry503)
+	}
+	if p.Hold < 0 {
+		bad("routing.hold must not be negative, got %s", p.Hold)
+	}
+	if p.HoldMost < 1 {
+		bad("held requests: must be at least 1, got %d", p.HoldMost)
 	}
 	for _, path := range p.AllowedPaths {
 		u, err := url.Parse(path)

@@ -18,6 +18,7 @@ import (
 // Router chooses backends and keeps the accounts. *decide.Fleet is one.
 type Router interface {
 	Route(r decide.Request, now decide.Instant) (decide.Ticket, decide.Decision)
+	decide.Asker // about those that are held
 	ConnectFailed(slot int, now decide.Instant)
 	Status(slot, code int, now decide.Instant)
 	Unlearned(model string) bool
@@ -60,10 +61,11 @@ type Proxy struct {
 	hasher   atomic.Pointer[key.Hasher]
 	backends atomic.Pointer[[]*backend]
 
-	server *http.Server
-	base   context.Context // parent of every request; cancelled when a drain's time is over
-	abort  context.CancelCauseFunc
-	active atomic.Int64 // handlers that run
+	server  *http.Server
+	base    context.Context // parent of every request; cancelled when a drain's time is over
+	abort   context.CancelCauseFunc
+	active  atomic.Int64 // handlers that run
+	holding holding
 
 	bodies  buffers
 	prompts sync.Pool // *key.Prompt
@@ -130,6 +132,7 @@ func New(o Options) (*Proxy, error) {
 	p.prompts.New = func() any { return new(key.Prompt) }
 	p.reads.New = func() any { b := make([]byte, readBytes); return &b }
 	p.windows.New = func() any { return new(usageWindow) }
+	p.holding.p, p.holding.wakes = p, make(chan struct{}, 1)
 	p.params.Store(&o.Params)
 	p.hasher.Store(o.Hasher)
 	p.backends.Store(new([]*backend))
@@ -148,13 +151,15 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// SetParams changes the settings for requests that begin from now on.
-// Timeouts.Header and Timeouts.KeepAlive keep their first value.
+// SetParams changes the settings for requests that begin from now on, and for how long
+// those are held that are held now. Timeouts.Header and Timeouts.KeepAlive keep their
+// first value.
 func (p *Proxy) SetParams(params Params) error {
 	if err := params.Validate(); err != nil {
 		return err
 	}
 	p.params.Store(&params)
+	p.holding.wake()
 	return nil
 }
 
@@ -191,11 +196,12 @@ func (p *Proxy) Serve(ln net.Listener, tc *tls.Config) error {
 	return nil
 }
 
-// Shutdown drains: it stops accepting at once, closes idle connections, lets
-// requests that run finish until ctx is done, then aborts those that are left.
+// Shutdown drains: it stops accepting at once, closes idle connections, sends what is
+// held, lets requests that run finish until ctx is done, then aborts those that are left.
 // It returns when no handler runs and no connection is open; the error is that
 // of ctx when requests had to be aborted.
 func (p *Proxy) Shutdown(ctx context.Context) error {
+	p.holding.close()
 	err := p.server.Shutdown(ctx)
 	p.abort(errDrain)
 	if err != nil {
@@ -207,6 +213,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 		_ = p.server.Close() // the listeners are closed already; nothing new to report
 	}
 	p.waitIdle()
+	p.holding.runs.Wait()
 	for _, b := range *p.backends.Load() {
 		if b != nil {
 			b.transport.Close()

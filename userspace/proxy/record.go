@@ -15,6 +15,9 @@ type Recorder interface {
 	// FirstToken reports the time from the request's head to the first token,
 	// for streamed answers only.
 	FirstToken(backend string, ttft time.Duration)
+	// Held reports each request that was held for so long, when that ends, and how it
+	// did; and each that would have been, but for what how says.
+	Held(how Hold, waited time.Duration)
 	// Retried reports each time that a request is sent again.
 	Retried(why Retry)
 	// Finished is called exactly once for each request.
@@ -28,7 +31,7 @@ type Summary struct {
 	Refusal Refusal       // why the agent answered itself; RefusalNone when a backend did
 	Retry   Retry         // why it was sent again, if it was; the last reason
 	Abort   Abort         // who broke it off, if anybody did
-	Route   time.Duration // request read to request written; 0 when it was not written
+	Route   time.Duration // request read to request written, less what it was held; 0 when it was not written
 	Took    time.Duration // head read to the end of the answer
 }
 
@@ -40,6 +43,9 @@ func (NoRecorder) Decided(decide.Decision) {}
 
 // FirstToken does nothing.
 func (NoRecorder) FirstToken(string, time.Duration) {}
+
+// Held does nothing.
+func (NoRecorder) Held(Hold, time.Duration) {}
 
 // Retried does nothing.
 func (NoRecorder) Retried(Retry) {}

@@ -77,6 +77,9 @@ func (x *exchange) writeHead(a *attempt, rewritten bool) {
 	if x.params.DebugHeaders {
 		h["X-Tautline-Backend"] = []string{a.backend.name}
 		h["X-Tautline-Outcome"] = []string{x.decided.Outcome.String()}
+		if x.held != HoldNone {
+			h["X-Tautline-Held"] = []string{x.held.String() + " after " + x.waited.String()}
+		}
 	}
 	if x.r.ProtoAtLeast(1, 1) {
 		for k := range a.resp.Trailer {
@@ -266,6 +269,7 @@ func (c *copying) firstToken(ago time.Duration) {
 		at = now // in a time namespace the kernel's clock is not the agent's
 	}
 	c.x.ticket.FirstToken(now)
+	c.x.p.holding.wake()
 	c.x.p.recorder.FirstToken(c.a.backend.name, at-c.x.began)
 }
 

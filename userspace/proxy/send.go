@@ -56,11 +56,19 @@ func (x *exchange) choose() (*attempt, failure) {
 	if x.pinned < 0 {
 		req.Tried = x.came
 	}
+	req.MayWait = x.mayHold()
 	defer x.dropBody()
 	var last failure     // of a choice that nothing reached; zero before there was one
 	var refused *attempt // what the last choice answered instead of taking the request
 	for left := x.params.Retry503; ; {
 		ticket, decided := x.p.router.Route(req, x.p.clock())
+		if decided.Reason == decide.ReasonNoRoom {
+			g, why, goes := x.hold(req, decided)
+			if !goes {
+				return nil, why
+			}
+			ticket, decided = g.ticket, g.decided
+		}
 		x.p.recorder.Decided(decided)
 		switch {
 		case decided.Slot >= 0 && refused != nil:
@@ -94,6 +102,7 @@ func (x *exchange) choose() (*attempt, failure) {
 			x.retried(why.retry)
 			last = why
 		}
+		req.MayWait = false // who has waited here, or was sent before, is not held again
 		req.Tried = append(req.Tried, x.decided.Slot)
 		req.Moves = x.ticket // the reservation goes along, in one step
 	}

@@ -1,0 +1,612 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tautline/tautline/test/testutil"
+	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/load"
+)
+
+const limit = time.Minute
+
+// spied is a Fleet that notes who was sent, by the size of the prompt, and whether he
+// might have been held.
+type spied struct {
+	*decide.Fleet
+	mu      sync.Mutex
+	sent    []int
+	patient []bool
+	before  func() // called where a request is sent that was held
+}
+
+func (s *spied) Route(r decide.Request, now decide.Instant) (decide.Ticket, decide.Decision) {
+	t, d := s.Fleet.Route(r, now)
+	if d.Reason != decide.ReasonNoRoom {
+		s.mu.Lock()
+		s.sent, s.patient = append(s.sent, r.Bytes), append(s.patient, r.MayWait)
+		before := s.before
+		s.mu.Unlock()
+		if before != nil {
+			before()
+		}
+	}
+	return t, d
+}
+
+func (s *spied) order() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sent)
+}
+
+// queue is a rig that holds, with backends whose KV memory of a million tokens is full.
+type queue struct {
+	*rig
+	t    *testing.T
+	spy  *spied
+	done []chan *http.Response // of each request, in order
+}
+
+// newQueue starts one in a bubble, with two backends that echo.
+func newQueue(t *testing.T, n *pipes, change ...func(*Options)) *queue {
+	q := bareQueue(t, n, change...)
+	for _, name := range []string{"a", "b"} {
+		q.add(name, echo)
+	}
+	q.poll(1)
+	return q
+}
+
+func bareQueue(t *testing.T, n *pipes, change ...func(*Options)) *queue {
+	q := &queue{t: t}
+	change = append([]func(*Options){func(o *Options) {
+		q.spy = &spied{Fleet: o.Router.(*decide.Fleet)}
+		o.Router, o.Params.Hold = q.spy, limit
+	}}, change...)
+	if n != nil {
+		q.rig = newPipedRig(t, n, change...)
+	} else {
+		q.rig = newRig(t, change...)
+	}
+	p := q.fleet.Params()
+	p.Policy = decide.PricedSpread
+	q.fleet.SetParams(p)
+	lp := load.Default()
+	lp.Window = time.Hour
+	q.fleet.SetLoadParams(lp)
+	return q
+}
+
+// poll sets the KV use of all backends, and wakes nobody.
+func (q *queue) poll(use float64) {
+	for _, b := range q.fleet.Snapshot(q.proxy.clock(), nil) {
+		q.fleet.Observe(b.Slot, load.Sample{HasQueue: true, HasKV: true, KVUse: use, CapacityTok: 1e6}, q.proxy.clock())
+	}
+}
+
+// ask sends a prompt of about so many tokens. Its answer comes in q.done.
+func (q *queue) ask(ctx context.Context, tokens int, header ...string) {
+	done := make(chan *http.Response, 1)
+	q.done = append(q.done, done)
+	text := fmt.Sprintf("%d %s", len(q.done), strings.Repeat("x", 4*tokens))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+q.addr+"/v1/chat/completions", strings.NewReader(chat(text)))
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	go func() {
+		defer close(done)
+		if resp, err := q.client.Do(req); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			done <- resp
+		}
+	}()
+	if q.pipes != nil {
+		synctest.Wait()
+	}
+}
+
+// held fails the test unless so many are held, which in a bubble are all that run.
+func (q *queue) held(want int) {
+	q.t.Helper()
+	if got := q.proxy.Held(); got != want {
+		q.t.Fatalf("%d are held, want %d", got, want)
+	}
+}
+
+// ends fails the test unless every hold has ended as said, in order, and all is given
+// back.
+func (q *queue) ends(want ...ended) {
+	q.t.Helper()
+	for i, done := range q.done {
+		if resp, ok := <-done; ok && resp.StatusCode != 200 && resp.StatusCode != 503 {
+			q.t.Errorf("request %d: %d", i, resp.StatusCode)
+		}
+	}
+	q.idle()
+	q.ledger.mu.Lock()
+	got := slices.Clone(q.ledger.holds)
+	q.ledger.mu.Unlock()
+	if !reflect.DeepEqual(got, want) {
+		q.t.Errorf("holds ended as %v, want %v", got, want)
+	}
+	if c := q.fleet.Counts(); c.InFlight != 0 {
+		q.t.Errorf("%d tickets in flight", c.InFlight)
+	}
+	h := &q.proxy.holding
+	testutil.Eventually(q.t, "nobody looks any more", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return !h.running && h.line.Len() == 0
+	})
+	q.held(0)
+}
+
+func TestHeldUntilThereIsRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := newQueue(t, n, func(o *Options) { o.Params.DebugHeaders = true })
+		q.ask(t.Context(), 1000)
+		q.held(1)
+		time.Sleep(10*time.Second + time.Millisecond)
+		q.held(1)
+		if sent := q.spy.order(); len(sent) != 0 {
+			t.Fatalf("%v were sent without room", sent)
+		}
+		q.poll(0.5)
+		q.proxy.Wake()
+		resp := <-q.done[0]
+		if got, want := resp.Header.Get("X-Tautline-Held"), "room after 10.001s"; got != want {
+			t.Errorf("said to be held %q, want %q", got, want)
+		}
+		q.ends(ended{HoldRoom, 10*time.Second + time.Millisecond})
+		if s := q.last(1); s.Route != 0 || s.Took < 10*time.Second {
+			t.Errorf("recorded %+v: what it was held is no time to route", s)
+		}
+		q.ask(t.Context(), 1000) // there is room: it does not wait
+		if resp := <-q.done[1]; resp.Header.Get("X-Tautline-Held") != "" {
+			t.Errorf("said to be held %q", resp.Header.Get("X-Tautline-Held"))
+		}
+		q.ends(ended{HoldRoom, 10*time.Second + time.Millisecond})
+	})
+}
+
+// Whatever tells of room has those that are held looked at, at once.
+func TestWhatWakes(t *testing.T) {
+	for name, happen := range map[string]struct {
+		so   func(q *queue)
+		want time.Duration // later
+		how  Hold
+	}{
+		"a poll, which the owner tells of": {func(q *queue) { q.poll(0); q.proxy.Wake() }, 0, HoldRoom},
+		"what nobody tells of":             {func(q *queue) { q.poll(0) }, holdTick, HoldRoom},
+		"a reload": {func(q *queue) {
+			q.poll(0)
+			if err := q.proxy.SetParams(*q.proxy.params.Load()); err != nil {
+				q.t.Error(err)
+			}
+		}, 0, HoldRoom},
+		"a new backend":          {func(q *queue) { q.add("c", echo) }, 0, HoldRoom},
+		"only one backend stays": {func(q *queue) { q.fleet.Remove(1); q.proxy.RemoveBackend(1) }, 0, HoldRoom},
+		"a reload switches it off": {func(q *queue) {
+			p := *q.proxy.params.Load()
+			p.Hold = 0
+			if err := q.proxy.SetParams(p); err != nil {
+				q.t.Error(err)
+			}
+		}, 0, HoldOff},
+		"a reload makes the limit shorter": {func(q *queue) {
+			p := *q.proxy.params.Load()
+			p.Hold = 31 * time.Second
+			if err := q.proxy.SetParams(p); err != nil {
+				q.t.Error(err)
+			}
+		}, time.Second - 50*time.Millisecond, HoldLimit},
+		"the limit": {func(*queue) {}, 30*time.Second - 50*time.Millisecond, HoldLimit},
+		"the drain": {func(q *queue) {
+			if err := q.shutdown(time.Hour); err != nil {
+				q.t.Error(err)
+			}
+		}, 0, HoldDrain},
+		"no backend stays": {func(q *queue) {
+			for slot := range 2 {
+				q.fleet.Drain(slot, true)
+			}
+			q.proxy.Wake()
+		}, 0, HoldNoBackend},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *pipes) {
+				q := newQueue(t, n)
+				q.ask(t.Context(), 1000)
+				const after = 30*time.Second + 50*time.Millisecond // between two ticks
+				time.Sleep(after)
+				q.held(1)
+				happen.so(q)
+				synctest.Wait()
+				resp := <-q.done[0]
+				if none := happen.how == HoldNoBackend; none != (resp.StatusCode == 503) {
+					t.Errorf("answered %d", resp.StatusCode)
+				}
+				if want := (ended{happen.how, after + happen.want}); happen.want != holdTick {
+					q.ends(want)
+				} else if got := q.ledger.holds[0]; got.how != HoldRoom || got.waited <= after || got.waited > want.waited {
+					t.Errorf("%v, want a tick", got)
+				}
+			})
+		})
+	}
+}
+
+// The end of an answer makes room.
+func TestAnswersThatEndMakeRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := bareQueue(t, n)
+		pieces := make(chan string)
+		for _, name := range []string{"a", "b"} {
+			q.add(name, func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
+		}
+		q.poll(0.5)
+		for range 2 {
+			q.ask(t.Context(), 300_000)
+			pieces <- "data: 1\n\n"
+		}
+		q.ask(t.Context(), 300_000) // 150,000 are left at each
+		synctest.Wait()
+		q.held(1)
+		time.Sleep(12345 * time.Microsecond)
+		began := time.Now()
+		close(pieces) // the first two end, and later the third
+		q.ends(ended{HoldRoom, time.Since(began) + 12345*time.Microsecond})
+	})
+}
+
+// Who has least to prefill goes first, then who came first; who has waited for the
+// limit before all.
+func TestTheOrderOfThoseHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := newQueue(t, n)
+		for _, tokens := range []int{40_000, 20_000, 5000, 30_000, 1000} { // in steps of 8,192: 4, 2, 0, 3, 0
+			q.ask(t.Context(), tokens)
+			time.Sleep(time.Second)
+		}
+		q.held(5)
+		time.Sleep(limit - 4500*time.Millisecond) // the first is over
+		q.held(4)
+		q.poll(0)
+		q.proxy.Wake()
+		synctest.Wait()
+		var got []int
+		for _, bytes := range q.spy.order() {
+			got = append(got, bytes/4000*1000)
+		}
+		if want := []int{40_000, 5000, 1000, 20_000, 30_000}; !slices.Equal(got, want) {
+			t.Errorf("sent in the order %v, want %v", got, want)
+		}
+		for _, done := range q.done {
+			<-done
+		}
+		q.idle()
+	})
+}
+
+// A client that goes away while its request is held leaves nothing behind, whether or
+// not the request has been handed a backend meanwhile.
+func TestClientThatLeavesWhileHeld(t *testing.T) {
+	t.Run("held", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, n *pipes) {
+			q := newQueue(t, n)
+			ctx, leave := context.WithCancel(t.Context())
+			q.ask(ctx, 1000)
+			q.ask(t.Context(), 1000)
+			q.held(2)
+			time.Sleep(time.Second)
+			leave()
+			synctest.Wait()
+			q.held(1)
+			if s := q.last(1); s.Abort != AbortClient || s.Code != 0 || s.Backend != "" {
+				t.Errorf("recorded %+v", s)
+			}
+			q.poll(0)
+			q.proxy.Wake()
+			q.ends(ended{HoldClient, time.Second}, ended{HoldRoom, time.Second})
+			if sent := q.spy.order(); len(sent) != 1 {
+				t.Errorf("%d were sent, want the one that stayed", len(sent))
+			}
+		})
+	})
+	t.Run("handed over", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, n *pipes) {
+			contexts := make(chan context.Context, 1)
+			q := newQueue(t, n, func(o *Options) {
+				o.Page = func(r *http.Request) http.Handler { contexts <- r.Context(); return nil }
+			})
+			ctx, leave := context.WithCancel(t.Context())
+			q.ask(ctx, 1000)
+			q.held(1)
+			gone := <-contexts
+			handed := decide.Counts{}
+			q.spy.mu.Lock()
+			q.spy.before = func() { // its backend is chosen, and before it hears of that it has gone
+				leave()
+				<-gone.Done()
+				handed = q.fleet.Counts()
+			}
+			q.spy.mu.Unlock()
+			q.poll(0)
+			q.proxy.Wake()
+			synctest.Wait()
+			if handed.InFlight != 1 {
+				t.Errorf("%d were in flight when it left: the test proves nothing", handed.InFlight)
+			}
+			if s := q.last(1); s.Abort != AbortClient || s.Code != 0 || s.Backend != "" {
+				t.Errorf("recorded %+v", s)
+			}
+			q.ends(ended{HoldClient, 0})
+			for _, b := range q.fleet.Snapshot(q.proxy.clock(), nil) {
+				if b.InFlight != 0 || b.Uncached != 0 || b.IndexEntries != 0 {
+					t.Errorf("left behind: %+v", b)
+				}
+			}
+		})
+	})
+}
+
+// A drain does not wait for room, and when its time is over nobody is held.
+func TestDrainWhileHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := newQueue(t, n)
+		for range 3 {
+			q.ask(t.Context(), 1000)
+			time.Sleep(time.Second)
+		}
+		q.held(3)
+		began := time.Now()
+		if err := q.shutdown(time.Hour); err != nil || time.Since(began) > time.Second {
+			t.Errorf("drained after %v: %v", time.Since(began), err)
+		}
+		var how []Hold
+		for _, h := range q.ledger.holds {
+			how = append(how, h.how)
+		}
+		if !slices.Equal(how, []Hold{HoldDrain, HoldDrain, HoldDrain}) {
+			t.Errorf("holds ended as %v", how)
+		}
+		for i, done := range q.done {
+			if resp := <-done; resp == nil || resp.StatusCode != 200 {
+				t.Errorf("request %d was not answered", i)
+			}
+		}
+		q.idle()
+	})
+}
+
+// Nobody is held behind the beginning of a drain, nor behind its end.
+func TestDrainHoldsNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := newQueue(t, n)
+		q.ask(t.Context(), 1000)
+		q.held(1)
+		q.proxy.abort(errDrain) // as if it had not been sent when the drain began
+		if resp := <-q.done[0]; resp.StatusCode != 503 {
+			t.Errorf("answered %d", resp.StatusCode)
+		}
+		if s := q.last(1); s.Refusal != RefusalDrain {
+			t.Errorf("recorded %+v", s)
+		}
+		q.ends(ended{HoldDrain, 0})
+	})
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := newQueue(t, n)
+		q.proxy.holding.close()
+		q.ask(t.Context(), 1000)
+		q.ends(ended{HoldDrain, 0})
+	})
+}
+
+// As many as there may be are held, and no more bodies than leave memory for others.
+func TestHeldNoMoreThanFit(t *testing.T) {
+	for name, c := range map[string]struct {
+		params func(p *Params)
+		how    Hold
+	}{
+		"number": {func(p *Params) { p.HoldMost = 2 }, HoldFull},
+		// Each body has a buffer of 8,192 bytes.
+		"memory": {func(p *Params) { p.MaxBodyBytes, p.BodyMemory = 8192, 5*8192 }, HoldMemory},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *pipes) {
+				q := newQueue(t, n, func(o *Options) { c.params(&o.Params) })
+				for range 2 {
+					q.ask(t.Context(), 1500)
+				}
+				q.held(2)
+				q.ask(t.Context(), 1500)
+				q.held(2)
+				if resp := <-q.done[2]; resp.StatusCode != 200 {
+					t.Errorf("the third was answered %d", resp.StatusCode)
+				}
+				q.poll(0)
+				q.proxy.Wake()
+				q.ends(ended{c.how, 0}, ended{HoldRoom, 0}, ended{HoldRoom, 0})
+			})
+		})
+	}
+}
+
+// A request that a backend has refused is offered to the next at once.
+func TestRetriesAreNotHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := bareQueue(t, n)
+		first := true
+		for _, name := range []string{"a", "b", "c"} { // two to choose from after the refusal
+			q.add(name, func(w http.ResponseWriter, r *http.Request) {
+				if first {
+					first = false
+					q.poll(1) // there is no room any more
+					w.WriteHeader(503)
+					return
+				}
+				echo(w, r)
+			})
+		}
+		q.poll(0.5)
+		q.ask(t.Context(), 1000)
+		if resp := <-q.done[0]; resp.StatusCode != 200 {
+			t.Errorf("answered %d", resp.StatusCode)
+		}
+		q.ends()
+		if want := []bool{true, false}; !slices.Equal(q.spy.patient, want) {
+			t.Errorf("might be held: %v, want %v", q.spy.patient, want)
+		}
+	})
+}
+
+// What is not held: whatever is no prompt that tells what it needs.
+func TestWhatIsNotHeld(t *testing.T) {
+	prompt := chat(strings.Repeat("x", 4000))
+	for name, c := range map[string]struct {
+		method, path, body string
+		header             []string
+		change             func(o *Options)
+	}{
+		"holding is off":          {"POST", "/v1/chat/completions", prompt, nil, func(o *Options) { o.Params.Hold = 0 }},
+		"another path":            {"POST", "/v1/embeddings", prompt, nil, nil},
+		"no body":                 {"GET", "/v1/models", "", nil, nil},
+		"a body passed on":        {"POST", "/upload", prompt, []string{"Content-Type", "audio/wav"}, nil},
+		"no JSON":                 {"POST", "/v1/chat/completions", prompt[1:], nil, nil},
+		"no prompt":               {"POST", "/v1/chat/completions", `{"model":"m"}`, nil, nil},
+		"an encoding":             {"POST", "/v1/chat/completions", prompt, []string{"Content-Encoding", "br"}, nil},
+		"a stored prompt":         {"POST", "/v1/responses", `{"model":"m","input":"x","previous_response_id":"resp_1"}`, nil, nil},
+		"a backend that is meant": {"POST", "/v1/chat/completions", prompt, nil, func(o *Options) { o.Pinner = pinTo(1) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *pipes) {
+				var change []func(*Options)
+				if c.change != nil {
+					change = append(change, c.change)
+				}
+				q := newQueue(t, n, change...)
+				req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+q.addr+c.path, strings.NewReader(c.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := 0; i+1 < len(c.header); i += 2 {
+					req.Header.Set(c.header[i], c.header[i+1])
+				}
+				began := time.Now()
+				if resp, body := q.do(req); resp.StatusCode != 200 || time.Since(began) != 0 {
+					t.Errorf("%d after %v: %.80s", resp.StatusCode, time.Since(began), body)
+				}
+				q.ends()
+				if len(q.spy.patient) != 1 || q.spy.patient[0] {
+					t.Errorf("asked %v times whether it may be held: %v", len(q.spy.patient), q.spy.patient)
+				}
+			})
+		})
+	}
+	for name, body := range map[string]string{
+		"a short prompt":  chat("x"),
+		"token ids":       `{"model":"m","prompt":[1,2,3]}`,
+		"several prompts": `{"model":"m","prompt":["a","b"]}`,
+	} {
+		path := "/v1/chat/completions"
+		if strings.Contains(body, `"prompt"`) {
+			path = "/v1/completions"
+		}
+		var p key.Prompt
+		key.NewHasher([32]byte{}, key.Options{}).Read(key.ParsePath(path), []byte(body), &p)
+		if len(p.Keys) != 0 || !MayHold(key.ParsePath(path), p.Reason) {
+			t.Errorf("%s (%v): has no keys and needs memory like any other", name, p.Reason)
+		}
+	}
+}
+
+// pinTo is a Pinner for which every request names the backend in a slot.
+type pinTo int
+
+func (p pinTo) Readable(PinRequest) bool     { return true }
+func (p pinTo) Request(PinRequest) PinAnswer { return PinAnswer{Slot: int(p)} }
+func (p pinTo) Response(string, PinRequest, int, http.Header) (Rewriter, Refusal) {
+	return nil, RefusalNone
+}
+
+// TestHoldingInACrowd: clients that come and go, backends that fill up, are removed and
+// come back, and reloads: in the end everything has been given back.
+func TestHoldingInACrowd(t *testing.T) {
+	q := bareQueue(t, nil)
+	for _, name := range []string{"a", "b", "c"} {
+		q.add(name, echo)
+	}
+	q.poll(1)
+	clients, asks := 16, 30
+	if testing.Short() {
+		asks = 8
+	}
+	var wg, churn sync.WaitGroup
+	stop := make(chan struct{})
+	churn.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			q.poll(float64(i % 2))
+			if i%3 == 0 {
+				q.proxy.Wake()
+			}
+			p := *q.proxy.params.Load()
+			p.Hold = []time.Duration{limit, 5 * time.Millisecond, 0}[i%7%3]
+			if err := q.proxy.SetParams(p); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for c := range clients {
+		wg.Go(func() {
+			for i := range asks {
+				ctx, cancel := context.WithCancel(t.Context())
+				if (c+i)%3 == 0 {
+					time.AfterFunc(time.Duration(i%5)*time.Millisecond, cancel)
+				}
+				body := chat(fmt.Sprintf("%d %d %s", c, i, strings.Repeat("x", 2000*(i%4))))
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+q.addr+"/v1/chat/completions", strings.NewReader(body))
+				if resp, err := q.client.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	churn.Wait()
+	q.idle()
+	if n := q.fleet.Counts().InFlight; n != 0 || q.proxy.Held() != 0 {
+		t.Errorf("%d in flight, %d held", n, q.proxy.Held())
+	}
+	count := map[Hold]int{}
+	for _, h := range q.ledger.holds {
+		count[h.how]++
+	}
+	if count[HoldRoom] == 0 || count[HoldClient] == 0 || count[HoldLimit]+count[HoldOff] == 0 {
+		t.Errorf("holds ended as %v: the test proves little", count)
+	}
+}

@@ -141,7 +141,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if a.poller, err = poll.New(pollParams(cfg), a.fleet, a.now); err != nil {
+	if a.poller, err = poll.New(pollParams(cfg), polls{a.fleet, a.proxy.Wake}, a.now); err != nil {
 		return err
 	}
 	a.registry.MustRegister(
@@ -149,6 +149,7 @@ func (a *Agent) open(ctx context.Context, cfg *config.Config) error {
 		telemetry.NewPollCollector(a.pollStatus),
 		telemetry.NewSpliceCollector(a),
 		telemetry.NewPinCollector(a.pins.counts),
+		telemetry.NewHeldGauge(a.proxy.Held),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

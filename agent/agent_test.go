@@ -135,6 +135,9 @@ func TestMetricsAreNamedWellAndCountRequests(t *testing.T) {
 		`tautline_splice_on{reason="off by configuration"} 0`,
 		`tautline_retries_total{reason="connect"} 0`,
 		`tautline_aborts_total{side="client"} 0`,
+		`tautline_held_requests 0`,
+		`tautline_held_seconds_count 0`,
+		`tautline_holds_total{reason="limit"} 0`,
 		`tautline_backend_admitted{backend="gpu0"} 1`,
 		`tautline_inflight_requests{backend="gpu1"} 0`,
 	} {

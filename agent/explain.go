@@ -25,6 +25,7 @@ type Explanation struct {
 	Outcome      string      `json:"outcome"`
 	Reason       string      `json:"reason,omitempty"`
 	Backend      string      `json:"backend,omitempty"`
+	Held         bool        `json:"held,omitempty"` // it would be held until a backend has KV memory for it
 	Uncached     int64       `json:"uncached_tokens"`
 	Candidates   []Candidate `json:"candidates"`
 }
@@ -52,6 +53,10 @@ func (a *Agent) Explain(path string, body []byte) any {
 	a.hasher.Read(api, body, &p)
 	r := decide.Request{
 		Model: p.Model, Keys: p.Keys, Bytes: p.Bytes, Stream: p.Stream, Reason: p.Reason, Pinned: -1,
+		MayWait: a.config().Routing.Hold > 0 && proxy.MayHold(api, p.Reason),
+	}
+	if r.Bytes == 0 && api != key.APIUnknown {
+		r.Bytes = len(body) // as much as can be told
 	}
 	if pr := (proxy.PinRequest{Method: http.MethodPost, Path: path, API: api, Prompt: &p, Body: body}); a.pins.Readable(pr) {
 		to, _ := a.pins.resolve(pr)
@@ -89,6 +94,7 @@ func explain(api key.API, p *key.Prompt, d decide.Decision, cs []decide.Candidat
 	if d.Slot >= 0 {
 		e.Backend = name(d.Slot)
 	}
+	e.Held = d.Reason == decide.ReasonNoRoom
 	for i := range cs {
 		c := &cs[i]
 		row := Candidate{

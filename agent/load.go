@@ -42,6 +42,9 @@ func (a *Agent) load() poll.AgentLoad {
 		agents[p.Slot] = p.Engine == poll.Tautline
 	}
 	l := sumLoad(a.site, a.fleet.Snapshot(a.now(), nil), func(slot int) bool { return agents[slot] })
+	if l.Measured { // what is held here waits for these engines as what is in their queues
+		l.Waiting += a.proxy.Held()
+	}
 	l.Started = float64(a.start.UnixMilli()) / 1e3
 	return l
 }

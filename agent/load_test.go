@@ -19,10 +19,16 @@ import (
 // busy is an engine with so many requests in its queue.
 func busy(t *testing.T, waiting int, started float64, models ...string) string {
 	t.Helper()
+	return serving(t, fmt.Sprintf("vllm:num_requests_running 1\nvllm:num_requests_waiting %d\nprocess_start_time_seconds %f\n", waiting, started), models...)
+}
+
+// serving is an engine with this page of metrics. It echoes.
+func serving(t *testing.T, page string, models ...string) string {
+	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/metrics":
-			fmt.Fprintf(w, "vllm:num_requests_running 1\nvllm:num_requests_waiting %d\nprocess_start_time_seconds %f\n", waiting, started)
+			_, _ = io.WriteString(w, page)
 		case "/v1/models":
 			fmt.Fprintf(w, `{"data":[{"id":"%s"}]}`, strings.Join(models, `"},{"id":"`))
 		default:

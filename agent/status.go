@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/tautline/tautline/agent/config"
 	"github.com/tautline/tautline/agent/telemetry"
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/poll"
@@ -38,6 +39,7 @@ func (a *Agent) Status() telemetry.Status {
 		Listen:        a.Addr(),
 		Policy:        cfg.Routing.Policy,
 		TauTokens:     a.fleet.Tau(),
+		Hold:          a.hold(cfg),
 		Draining:      a.draining.Load(),
 		ActiveStreams: a.proxy.Active(),
 		TagKey:        a.keyed(),
@@ -99,6 +101,15 @@ func (a *Agent) Status() telemetry.Status {
 		s.Backends = append(s.Backends, row)
 	}
 	return s
+}
+
+// hold is what status says of what is held.
+func (a *Agent) hold(cfg *config.Config) *telemetry.Hold {
+	held := a.proxy.Held()
+	if held == 0 && cfg.Routing.Hold == 0 {
+		return nil
+	}
+	return &telemetry.Hold{LimitSeconds: cfg.Routing.Hold.Seconds(), Held: held, Waited: a.recorder.HeldFor()}
 }
 
 // Ready implements telemetry.Source.

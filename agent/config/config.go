@@ -68,6 +68,7 @@ type Routing struct {
 	TTFTTolerance              time.Duration `mapstructure:"ttft_tolerance"`
 	TauCompare                 string        `mapstructure:"tau_compare"`
 	Retry503                   int           `mapstructure:"retry_503"`
+	Hold                       time.Duration `mapstructure:"hold"`
 }
 
 // Priced holds the constants of the policy of that name.

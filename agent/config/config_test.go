@@ -77,6 +77,27 @@ func TestPricedSpreadTakesTheSettingsOfPriced(t *testing.T) {
 	}
 }
 
+func TestHoldingIsOffUnlessAskedFor(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"":                                 0,
+		"routing: {policy: priced-spread}": 0,
+		"routing: {hold: 0s}":              0,
+		"routing: {policy: priced-spread, hold: 90s}": 90 * time.Second,
+	} {
+		c, err := Load(write(t, text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Proxy().Hold; got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	t.Setenv("TAUTLINE_ROUTING_HOLD", "30s")
+	if c, err := Load("", map[string]any{"routing.policy": "priced-spread"}); err != nil || c.Routing.Hold != 30*time.Second {
+		t.Errorf("from the environment: %+v, %v", c, err)
+	}
+}
+
 func TestBackendsAreCompleted(t *testing.T) {
 	c, err := Load(write(t, "site: here\nbackends: [{url: \"http://127.0.0.1:1/\"}, {name: b, url: \"http://[::1]:2\", site: there}]\n"), nil)
 	if err != nil {
@@ -106,6 +127,9 @@ func TestErrorsNameTheSetting(t *testing.T) {
 		"load":               {"routing: {load: cpu}", "routing.load"},
 		"tau compare":        {"routing: {tau_compare: x}", "routing.tau_compare"},
 		"retry 503":          {"routing: {retry_503: 9}", "routing.retry_503"},
+		"hold":               {"routing: {policy: priced-spread, hold: -1s}", "routing.hold must not be negative, got -1s"},
+		"hold, policy":       {"routing: {hold: 1m}", "routing.hold needs routing.policy: priced-spread, which knows when no backend has KV memory; got sticky-until-saturated"},
+		"hold, no unit":      {"routing: {policy: priced-spread, hold: 60}", "routing.hold"},
 		"threshold":          {"prefix_affinity: {threshold: 1.5}", "prefix_affinity.threshold must be in (0, 1], got 1.5"},
 		"exploration":        {"prefix_affinity: {exploration: -1}", "prefix_affinity.exploration"},
 		"ttl too long":       {"prefix_affinity: {ttl_secs: 99999999999}", "prefix_affinity.ttl_secs"},

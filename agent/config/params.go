@@ -32,6 +32,9 @@ func (c *Config) Decide() (decide.Params, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return p, err
 	}
+	if c.Routing.Hold > 0 && !p.Policy.Spreads() {
+		return p, fmt.Errorf("routing.hold needs routing.policy: %s, which knows when no backend has KV memory; got %s", decide.PricedSpread, p.Policy)
+	}
 	return p, p.Validate()
 }
 
@@ -70,6 +73,7 @@ func (c *Config) Proxy() proxy.Params {
 	p.BodyMemory = c.BodyMemory
 	p.AllowedPaths = c.AllowedPaths
 	p.Retry503 = c.Routing.Retry503
+	p.Hold = c.Routing.Hold
 	p.DebugHeaders = c.DebugHeaders
 	p.Timeouts = proxy.Timeouts{
 		Connect:      c.Timeouts.Connect,

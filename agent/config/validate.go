@@ -139,5 +139,6 @@ func (c *Config) durations() map[string]time.Duration {
 		"timeouts.response_head": c.Timeouts.ResponseHead,
 		"timeouts.idle":          c.Timeouts.Idle,
 		"routing.ttft_tolerance": c.Routing.TTFTTolerance,
+		"routing.hold":           c.Routing.Hold,
 	}
 }

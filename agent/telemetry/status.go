@@ -12,14 +12,22 @@ type Status struct {
 	Listen        string  `json:"listen"`
 	Policy        string  `json:"policy"`
 	TauTokens     int64   `json:"tau_tokens"`
+	Hold          *Hold   `json:"hold,omitempty"` // nil: off, and nothing is held
 	Draining      bool    `json:"draining"`
-	ActiveStreams int64   `json:"active_requests"`
-	TagKey        bool    `json:"tag_key"` // false: any well-formed tag is accepted
+	ActiveStreams int64   `json:"active_requests"` // those that are held too
+	TagKey        bool    `json:"tag_key"`         // false: any well-formed tag is accepted
 	// PinVerdicts counts the requests about stored responses and conversations
 	// by what became of them; verdicts that did not occur are left out.
 	PinVerdicts map[string]uint64 `json:"pin_verdicts"`
 	Splice      SpliceStatus      `json:"splice"`
 	Backends    []BackendStatus   `json:"backends"`
+}
+
+// Hold says which requests the agent keeps because no backend has KV memory for them.
+type Hold struct {
+	LimitSeconds float64    `json:"limit_seconds"` // that one waits at most; 0: holding is off
+	Held         int        `json:"held"`          // now
+	Waited       *Quantiles `json:"held_seconds,omitempty"`
 }
 
 // SpliceStatus says whether the kernel carries streams, and how much.

@@ -134,6 +134,9 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 	}
 	fmt.Fprintf(w, "\npolicy %s, tau %d tokens\n", e.Policy, e.TauTokens)
 	where := "nowhere"
+	if e.Held {
+		where = "nowhere yet and is held"
+	}
 	if e.Backend != "" {
 		where = fmt.Sprintf("to %s, which must prefill about %d tokens", e.Backend, e.Uncached)
 	}

@@ -107,7 +107,14 @@ func printStatus(w io.Writer, s telemetry.Status) error {
 	line("version", "%s, up %s", s.Version, time.Duration(s.UptimeSeconds*float64(time.Second)).Round(time.Second))
 	line("site", "%s, listening on %s", s.Site, s.Listen)
 	line("policy", "%s, tau %d tokens", s.Policy, s.TauTokens)
-	line("requests", "%d in flight", s.ActiveStreams)
+	held := 0
+	if s.Hold != nil {
+		held = s.Hold.Held
+	}
+	line("requests", "%d in flight", s.ActiveStreams-int64(held))
+	if s.Hold != nil {
+		line("held", "%s", heldLine(s.Hold))
+	}
 	if s.Draining {
 		line("draining", "yes: no new connections")
 	}
@@ -124,6 +131,14 @@ func printStatus(w io.Writer, s telemetry.Status) error {
 	}
 	fmt.Fprintln(w)
 	return printBackends(w, s.Backends)
+}
+
+func heldLine(h *telemetry.Hold) string {
+	text := fmt.Sprintf("%d in the agent, for %s at most", h.Held, time.Duration(h.LimitSeconds*float64(time.Second)))
+	if h.Waited != nil {
+		text += fmt.Sprintf("; %d so far, half of them for %s or less", h.Waited.Count, median(h.Waited))
+	}
+	return text
 }
 
 func spliceLine(s telemetry.SpliceStatus) string {

@@ -91,6 +91,38 @@ func TestWatchGoesOnThroughAnOutage(t *testing.T) {
 	}
 }
 
+func TestStatusShowsWhatIsHeld(t *testing.T) {
+	for _, c := range []struct {
+		hold *telemetry.Hold
+		want []string
+	}{
+		{nil, []string{"7 in flight"}},
+		{&telemetry.Hold{LimitSeconds: 60}, []string{"7 in flight", "0 in the agent, for 1m0s at most"}},
+		{&telemetry.Hold{LimitSeconds: 60, Held: 3, Waited: &telemetry.Quantiles{Count: 9, P50: 2.5}},
+			[]string{"4 in flight", "3 in the agent, for 1m0s at most; 9 so far, half of them for 2.5s or less"}},
+	} {
+		var b strings.Builder
+		if err := printStatus(&b, telemetry.Status{ActiveStreams: 7, Hold: c.hold}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(b.String(), want+"\n") {
+				t.Errorf("lacks %q:\n%s", want, b.String())
+			}
+		}
+		if c.hold == nil && strings.Contains(b.String(), "held") {
+			t.Errorf("holding is off:\n%s", b.String())
+		}
+	}
+	var b strings.Builder
+	if err := printExplanation(&b, agent.Explanation{Held: true, Outcome: "none", Reason: "no_room"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "goes nowhere yet and is held: none, no_room"; !strings.Contains(b.String(), want) {
+		t.Errorf("lacks %q:\n%s", want, b.String())
+	}
+}
+
 func TestExplanationsSayYesAndNo(t *testing.T) {
 	var b strings.Builder
 	if err := printExplanation(&b, agent.Explanation{Candidates: []agent.Candidate{{Backend: "a", Sticky: true}, {Backend: "b"}}}); err != nil {

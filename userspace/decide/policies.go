@@ -48,6 +48,10 @@ var policies = [NumPolicies]struct {
 // String returns the name in the configuration.
 func (p Policy) String() string { return policies[p].name }
 
+// Spreads says whether the policy knows when no backend has room, so that a request may
+// be answered ReasonNoRoom.
+func (p Policy) Spreads() bool { return policies[p].spreads }
+
 // ParsePolicy finds a policy by its name.
 func ParsePolicy(name string) (Policy, error) {
 	for p := range policies {

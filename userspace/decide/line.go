@@ -24,6 +24,7 @@ type Waiter[T any] struct {
 
 	needs    int64 // KV tokens, when it was asked about last
 	uncached int64 // prompt tokens to prefill, likewise
+	asked    uint64
 	due, can bool
 	kin      *kin // nil: it is in no line
 }
@@ -46,6 +47,7 @@ type Line[T any] struct {
 	models  map[string]*kin
 	may     []*Waiter[T]
 	can     []*Waiter[T]
+	looks   uint64
 }
 
 // kin is what the waiters for one model have in common.
@@ -54,6 +56,11 @@ type kin struct {
 	least   int64 // none of them needs less
 	room    int64 // at the latest look
 }
+
+// lineLooks is how many requests one look asks about. Of more that may fit, half are
+// those with least to prefill when they were asked about last, half those for which that
+// is longest ago. So a look costs no more however many wait: some milliseconds.
+const lineLooks = 256
 
 // Len returns how many wait.
 func (l *Line[T]) Len() int { return len(l.waiters) }
@@ -68,7 +75,7 @@ func (l *Line[T]) Until(now Instant) time.Duration { return l.waiters[0].Came + 
 // Add takes in a request to which Route answered ReasonNoRoom with d. One that Ready
 // gave out may come back, and keeps its place.
 func (l *Line[T]) Add(w *Waiter[T], d Decision) {
-	w.needs, w.uncached = d.Needs, d.Uncached
+	w.needs, w.uncached, w.asked = d.Needs, d.Uncached, l.looks
 	w.due, w.can = false, false
 	at := sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].Came > w.Came })
 	l.waiters = slices.Insert(l.waiters, at, w)
@@ -120,6 +127,7 @@ func (l *Line[T]) Ready(a Asker, now Instant) []*Waiter[T] {
 	if !some {
 		return nil
 	}
+	l.looks++
 	l.can, l.may = l.can[:0], l.may[:0]
 	for i, w := range l.waiters {
 		switch {
@@ -130,9 +138,9 @@ func (l *Line[T]) Ready(a Asker, now Instant) []*Waiter[T] {
 			l.may = append(l.may, w)
 		}
 	}
-	for _, w := range l.may {
+	for _, w := range l.worthAsking() {
 		d := a.Ask(w.Request, now)
-		w.uncached = d.Uncached
+		w.uncached, w.asked = d.Uncached, l.looks
 		if d.Reason == ReasonNoRoom {
 			w.needs = d.Needs
 			continue
@@ -143,6 +151,16 @@ func (l *Line[T]) Ready(a Asker, now Instant) []*Waiter[T] {
 	slices.SortStableFunc(l.can[due:], inTurn[T])
 	l.depart()
 	return l.can
+}
+
+// worthAsking narrows l.may to lineLooks.
+func (l *Line[T]) worthAsking() []*Waiter[T] {
+	if len(l.may) <= lineLooks {
+		return l.may
+	}
+	slices.SortStableFunc(l.may, inTurn[T])
+	slices.SortStableFunc(l.may[lineLooks/2:], func(x, y *Waiter[T]) int { return cmp.Compare(x.asked, y.asked) })
+	return l.may[:lineLooks]
 }
 
 // inTurn compares who goes first by what is known of them.

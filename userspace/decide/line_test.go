@@ -107,17 +107,39 @@ func TestWhoMayGo(t *testing.T) {
 func TestWhatALookCosts(t *testing.T) {
 	o := &oracle{rooms: map[string]int64{"": 9, "other": 9}, answers: map[int]Decision{}}
 	var all []held
-	for i := range 500 {
+	for i := range 2000 {
 		all = append(all, held{i, []string{"", "other"}[i%2], time.Duration(i), 10, int64(i) * spreadBatch})
 	}
 	l := lineOf(time.Hour, o, all...)
 	if l.Ready(o, 0); len(o.asked) != 0 || o.rooming != 2 {
 		t.Errorf("nothing fits: asked about %d requests and %d times for room", len(o.asked), o.rooming)
 	}
+	// With room as last known, but not any more, nobody leaves: all are asked in turn.
 	for i := range o.answers {
-		o.answers[i] = Decision{Needs: 10, Reason: ReasonNoRoom}
+		o.answers[i] = Decision{Needs: 10, Uncached: int64(i) * spreadBatch, Reason: ReasonNoRoom}
 	}
 	o.rooms[""], o.rooms["other"] = 10, 10
+	looks := 0
+	for seen := map[int]bool{}; len(seen) < len(all); looks++ {
+		if o.asked = o.asked[:0]; looks > 20 {
+			t.Fatalf("after %d looks %d of %d were asked about", looks, len(seen), len(all))
+		}
+		l.Ready(o, 0)
+		if len(o.asked) != lineLooks {
+			t.Fatalf("a look asked about %d", len(o.asked))
+		}
+		for i := range lineLooks / 2 {
+			if !slices.Contains(o.asked, i) {
+				t.Fatalf("%d, which has little to prefill, was not asked about", i)
+			}
+		}
+		for _, id := range o.asked {
+			seen[id] = true
+		}
+	}
+	if want := (len(all)-lineLooks/2)/(lineLooks/2) + 1; looks != want {
+		t.Errorf("%d looks until all were asked about, want %d", looks, want)
+	}
 	// One that needs more by now is not asked again until there is that much.
 	o.answers[0] = Decision{Needs: 11}
 	l.Ready(o, 0)
@@ -260,7 +282,7 @@ func FuzzLineAgainstReference(f *testing.F) {
 		for range min(steps, 400) {
 			switch rnd.IntN(8) {
 			case 0, 1, 2:
-				if len(in) == 64 {
+				if len(in) == lineLooks { // beyond it a look is not meant to see all
 					continue
 				}
 				h := held{next, model(), now + time.Duration(next)%3, int64(rnd.IntN(20)), int64(rnd.IntN(5 * 8192))}

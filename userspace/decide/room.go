@@ -24,14 +24,18 @@ func room(capacity, held, since, claimed int64, known bool) int64 {
 	return int64((1-roomSpare)*float64(capacity)) - held - since - claimed
 }
 
-// crowded says whether no candidate has room for so many tokens.
+// crowded says whether no candidate has room for so many tokens, and one may come to
+// have it: for more than an empty cache has nobody need wait, the engine will say so.
 func crowded(cs []Candidate, needs int64) bool {
+	some := false
 	for i := range cs {
-		if e := &cs[i]; room(e.Capacity, e.Held, e.Since, e.Claimed, e.HasKV) >= needs {
+		e := &cs[i]
+		if room(e.Capacity, e.Held, e.Since, e.Claimed, e.HasKV) >= needs {
 			return false
 		}
+		some = some || room(e.Capacity, 0, 0, 0, true) >= needs
 	}
-	return true
+	return some
 }
 
 // Room returns how many KV tokens the backend has left that has most, of those that

@@ -97,7 +97,14 @@ func TestRoomThatNobodyKnows(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, d)
 		}
 	}
-	f := newFleet(t, 1, spreading)
+	f := newFleet(t, 2, spreading)
+	full(f)
+	for blocks, waits := range map[int]bool{148: true, 149: false} { // 9,472 and 9,536 tokens; an empty backend has room for 9,500
+		if d, _ := f.Explain(patient(prompt(1, blocks)), 0); (d.Reason == ReasonNoRoom) != waits {
+			t.Errorf("%d tokens: %+v", d.Needs, d)
+		}
+	}
+	f = newFleet(t, 1, spreading)
 	if got := f.Room("m", 0); got != math.MaxInt64 {
 		t.Errorf("room %d of an engine that says nothing", got)
 	}

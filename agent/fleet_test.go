@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/tautline/tautline/maps"
 	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/decide"
+	"github.com/tautline/tautline/userspace/index"
+	"github.com/tautline/tautline/userspace/load"
 )
 
 // TestFirstTokensAreOnTheBooksForWhoeverLooks: one that passed in the kernel wakes
@@ -70,6 +73,7 @@ func TestFirstTokensAreOnTheBooksForWhoeverLooks(t *testing.T) {
 		},
 		"explanation": func() { a.fleet.Explain(r, a.now()) },
 		"status":      func() { a.fleet.Snapshot(a.now(), nil) },
+		"room":        func() { a.fleet.Room("", a.now()) },
 	} {
 		resp, err := client.Post("http://"+a.Addr()+"/v1/chat/completions", "application/json",
 			strings.NewReader(`{"stream":true,"messages":[{"role":"user","content":"`+strings.Repeat("word ", 1000)+`"}]}`))
@@ -96,5 +100,22 @@ func TestFirstTokensAreOnTheBooksForWhoeverLooks(t *testing.T) {
 			t.Error(err)
 		}
 		_ = resp.Body.Close()
+	}
+}
+
+// TestPollsWakeThoseThatAreHeld: what a poll brings may be what they wait for.
+func TestPollsWakeThoseThatAreHeld(t *testing.T) {
+	f := decide.NewFleet(decide.Default(), index.Default(), load.Default(), rand.New(rand.NewPCG(1, 2)))
+	slot := f.Add(decide.Spec{Name: "a"})
+	woken, room := 0, false
+	p := polls{fleet{Fleet: f}, func() {
+		woken++
+		room = f.Snapshot(time.Second, nil)[0].Measured // it is on the books by then
+	}}
+	if p.Observe(slot, load.Sample{HasQueue: true}, time.Second); woken != 1 || !room {
+		t.Errorf("a poll woke %d times", woken)
+	}
+	if p.Unreachable(slot, time.Second); woken != 2 {
+		t.Errorf("an engine that is gone woke %d times", woken-1)
 	}
 }

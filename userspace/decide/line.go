@@ -38,8 +38,8 @@ func (w *Waiter[T]) Due() bool { return w.due }
 // then who has least to prefill, in steps of an engine's batch, then who came first.
 // So a conversation whose context is cached goes on before one that would drive it
 // out. A Line reads no clock and starts nothing: the caller asks Ready when an answer
-// has begun or ended, a poll has come in, or backends have changed. It is not safe for
-// concurrent use. The zero value is empty, and sends all at once.
+// has ended, a poll has come in, backends have changed, or Until is over. It is not safe
+// for concurrent use. The zero value is empty, and sends all at once.
 type Line[T any] struct {
 	Limit time.Duration // that a request waits at most
 

@@ -59,7 +59,7 @@ func (x *exchange) mayHold() bool {
 }
 
 // holdTick is how often those that are held are looked at if nothing happens: for what
-// nobody tells, as the end of an ejection and first tokens that passed in the kernel.
+// nobody tells, as the end of an ejection or of what a poll is good for.
 const holdTick = 100 * time.Millisecond
 
 type waiter = decide.Waiter[chan grant]
@@ -156,7 +156,9 @@ func (h *holding) leave(w *waiter) grant {
 	return grant{}
 }
 
-// wake has the line looked at. It never blocks, and costs nothing while nobody is held.
+// wake has the line looked at, when an answer has ended or the backends or settings have
+// changed. A first token makes no room: the memory that the prompt had claimed it has
+// then. It never blocks, and costs nothing while nobody is held.
 func (h *holding) wake() {
 	if h.held.Load() == 0 {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/tautline/tautline/userspace/load"
 )
 
-const limit = time.Minute
+const limit = time.Minute + 7*time.Millisecond // on no tick
 
 // spied is a Fleet that notes who was sent, by the size of the prompt, and whether he
 // might have been held.
@@ -185,6 +185,9 @@ func TestHeldUntilThereIsRoom(t *testing.T) {
 	})
 }
 
+// heldFor is how long a request is held before something happens, between two ticks.
+const heldFor = 30*time.Second + 50*time.Millisecond
+
 // Whatever tells of room has those that are held looked at, at once.
 func TestWhatWakes(t *testing.T) {
 	for name, happen := range map[string]struct {
@@ -211,12 +214,12 @@ func TestWhatWakes(t *testing.T) {
 		}, 0, HoldOff},
 		"a reload makes the limit shorter": {func(q *queue) {
 			p := *q.proxy.params.Load()
-			p.Hold = 31 * time.Second
+			p.Hold = limit - 29*time.Second
 			if err := q.proxy.SetParams(p); err != nil {
 				q.t.Error(err)
 			}
-		}, time.Second - 50*time.Millisecond, HoldLimit},
-		"the limit": {func(*queue) {}, 30*time.Second - 50*time.Millisecond, HoldLimit},
+		}, limit - 29*time.Second - heldFor, HoldLimit},
+		"the limit": {func(*queue) {}, limit - heldFor, HoldLimit},
 		"the drain": {func(q *queue) {
 			if err := q.shutdown(time.Hour); err != nil {
 				q.t.Error(err)
@@ -233,8 +236,7 @@ func TestWhatWakes(t *testing.T) {
 			inBubble(t, func(t *testing.T, n *pipes) {
 				q := newQueue(t, n)
 				q.ask(t.Context(), 1000)
-				const after = 30*time.Second + 50*time.Millisecond // between two ticks
-				time.Sleep(after)
+				time.Sleep(heldFor)
 				q.held(1)
 				happen.so(q)
 				synctest.Wait()
@@ -242,9 +244,9 @@ func TestWhatWakes(t *testing.T) {
 				if none := happen.how == HoldNoBackend; none != (resp.StatusCode == 503) {
 					t.Errorf("answered %d", resp.StatusCode)
 				}
-				if want := (ended{happen.how, after + happen.want}); happen.want != holdTick {
+				if want := (ended{happen.how, heldFor + happen.want}); happen.want != holdTick {
 					q.ends(want)
-				} else if got := q.ledger.holds[0]; got.how != HoldRoom || got.waited <= after || got.waited > want.waited {
+				} else if got := q.ledger.holds[0]; got.how != HoldRoom || got.waited <= heldFor || got.waited > want.waited {
 					t.Errorf("%v, want a tick", got)
 				}
 			})
@@ -327,6 +329,24 @@ func TestClientThatLeavesWhileHeld(t *testing.T) {
 			if sent := q.spy.order(); len(sent) != 1 {
 				t.Errorf("%d were sent, want the one that stayed", len(sent))
 			}
+		})
+	})
+	t.Run("the only one", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, n *pipes) {
+			q := newQueue(t, n)
+			ctx, leave := context.WithCancel(t.Context())
+			q.ask(ctx, 1000)
+			q.held(1)
+			leave()
+			synctest.Wait()
+			h := &q.proxy.holding
+			h.mu.Lock()
+			running := h.running
+			h.mu.Unlock()
+			if running {
+				t.Error("somebody looks at an empty line until the next tick")
+			}
+			q.ends(ended{HoldClient, 0})
 		})
 	})
 	t.Run("handed over", func(t *testing.T) {

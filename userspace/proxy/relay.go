@@ -269,7 +269,6 @@ func (c *copying) firstToken(ago time.Duration) {
 		at = now // in a time namespace the kernel's clock is not the agent's
 	}
 	c.x.ticket.FirstToken(now)
-	c.x.p.holding.wake()
 	c.x.p.recorder.FirstToken(c.a.backend.name, at-c.x.began)
 }
 

@@ -53,7 +53,7 @@ func (a *Agent) Explain(path string, body []byte) any {
 	a.hasher.Read(api, body, &p)
 	r := decide.Request{
 		Model: p.Model, Keys: p.Keys, Bytes: p.Bytes, Stream: p.Stream, Reason: p.Reason, Pinned: -1,
-		MayWait: a.config().Routing.Hold > 0 && proxy.MayHold(api, p.Reason),
+		MayWait: a.config().Routing.Hold > 0 && proxy.MayHold(p.Reason),
 	}
 	if r.Bytes == 0 && api != key.APIUnknown {
 		r.Bytes = len(body) // as much as can be told

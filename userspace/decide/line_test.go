@@ -111,8 +111,8 @@ func TestWhatALookCosts(t *testing.T) {
 		all = append(all, held{i, []string{"", "other"}[i%2], time.Duration(i), 10, int64(i) * spreadBatch})
 	}
 	l := lineOf(time.Hour, o, all...)
-	if l.Ready(o, 0); len(o.asked) != 0 || o.rooming != 2 {
-		t.Errorf("nothing fits: asked about %d requests and %d times for room", len(o.asked), o.rooming)
+	if l.Ready(o, 0); len(o.asked) != 0 || o.rooming != 2 || l.looks != 0 {
+		t.Errorf("nothing fits: asked about %d requests and %d times for room, looked %d times", len(o.asked), o.rooming, l.looks)
 	}
 	// With room as last known, but not any more, nobody leaves: all are asked in turn.
 	for i := range o.answers {

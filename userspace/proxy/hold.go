@@ -40,22 +40,24 @@ func (h Hold) Waited() bool { return h != HoldNone && h != HoldFull && h != Hold
 // Holds returns every Hold.
 func Holds() []Hold { return count[Hold](holdCount) }
 
-// MayHold tells whether a request may be held: a prompt whose body tells what it needs.
-// What an engine will refuse is to be refused at once. An encoded body tells neither its
-// length nor its model; where the rest of a prompt is stored in an engine, its length is
-// not known either.
-func MayHold(api key.API, why key.Reason) bool {
+// MayHold tells whether a request may be held whose prompt was read with this result:
+// one whose body tells what it needs. What an engine will refuse is to be refused at
+// once. An encoded body tells neither its length nor its model; where the rest of a
+// prompt is stored in an engine, its length is not known either. What has no keys for
+// other reasons needs memory for all its tokens like any other prompt.
+func MayHold(why key.Reason) bool {
 	switch why {
 	case key.ReasonPath, key.ReasonEncoding, key.ReasonInvalid, key.ReasonNoPrompt, key.ReasonContinued:
 		return false
 	}
-	return api != key.APIUnknown
+	return true
 }
 
 // mayHold tells whether the first choice for the request may be that it is held. Who
-// is pinned has no choice; what is streamed here is no prompt, so MayHold says no.
+// is pinned has no choice. A body that is passed on as it comes is no prompt, and MayHold
+// says so.
 func (x *exchange) mayHold() bool {
-	return x.params.Hold > 0 && x.pinned < 0 && MayHold(x.api, x.prompt.Reason)
+	return x.params.Hold > 0 && x.pinned < 0 && MayHold(x.prompt.Reason)
 }
 
 // holdTick is how often those that are held are looked at if nothing happens: for what
@@ -83,7 +85,7 @@ type holding struct {
 	mu      sync.Mutex // taken before the Router's locks
 	line    decide.Line[chan grant]
 	running bool // the goroutine
-	closed  bool // nobody is held any more
+	closed  bool // who is held is sent
 }
 
 // hold keeps a request to which the Router answered d, no room, until it may go. If it
@@ -126,10 +128,7 @@ func (h *holding) enter(req decide.Request, d decide.Decision) (*waiter, Hold) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.closed:
-		return nil, HoldDrain
-	case h.line.Len() >= params.HoldMost:
+	if h.line.Len() >= params.HoldMost {
 		return nil, HoldFull
 	}
 	w := &waiter{For: make(chan grant, 1), Request: req, Came: h.p.clock()}
@@ -169,7 +168,7 @@ func (h *holding) wake() {
 	}
 }
 
-// close sends all that are held, and lets nobody in any more.
+// close sends all that are held, and from then on whoever would be.
 func (h *holding) close() {
 	h.mu.Lock()
 	h.closed = true

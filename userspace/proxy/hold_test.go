@@ -254,6 +254,32 @@ func TestWhatWakes(t *testing.T) {
 	}
 }
 
+// Of those for which there was room only those go whose room nobody before them took.
+func TestOneTakesTheRoomOfAnother(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := bareQueue(t, n)
+		pieces := make(chan string)
+		for _, name := range []string{"a", "b"} {
+			q.add(name, func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
+		}
+		q.poll(1)
+		for range 3 {
+			q.ask(t.Context(), 300_000)
+		}
+		q.held(3)
+		q.poll(0.5) // 450,000 at each
+		q.proxy.Wake()
+		synctest.Wait()
+		q.held(1)
+		if sent := q.spy.order(); len(sent) != 2 {
+			t.Errorf("%d were sent, want 2", len(sent))
+		}
+		time.Sleep(12345 * time.Microsecond)
+		close(pieces)
+		q.ends(ended{HoldRoom, 0}, ended{HoldRoom, 0}, ended{HoldRoom, 12345 * time.Microsecond})
+	})
+}
+
 // The end of an answer makes room.
 func TestAnswersThatEndMakeRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *pipes) {
@@ -550,7 +576,7 @@ func TestWhatIsNotHeld(t *testing.T) {
 		}
 		var p key.Prompt
 		key.NewHasher([32]byte{}, key.Options{}).Read(key.ParsePath(path), []byte(body), &p)
-		if len(p.Keys) != 0 || !MayHold(key.ParsePath(path), p.Reason) {
+		if len(p.Keys) != 0 || !MayHold(p.Reason) {
 			t.Errorf("%s (%v): has no keys and needs memory like any other", name, p.Reason)
 		}
 	}

@@ -104,7 +104,7 @@ func (g *Gap) add(p *StudyPoint, mine, best float64) {
 func RunStudy(ctx context.Context, o StudyOptions, out io.Writer) (*Study, error) {
 	names := o.Policies
 	if len(names) == 0 {
-		names = append(DefaultPolicies(""), "priced-spread", "sticky-active", "break-even", "least-load", "cache-aware-eager", "power-of-two", "llm-d", "llm-d-active", "llm-d-blend")
+		names = append(DefaultPolicies(""), "priced-spread", "priced-spread-holding", "sticky-active", "break-even", "least-load", "cache-aware-eager", "power-of-two", "llm-d", "llm-d-active", "llm-d-blend")
 	}
 	chosen, err := policies.Find(names)
 	if err != nil {

@@ -93,7 +93,7 @@ func Decide(p *Params, q *Question, cs []Candidate, rnd *rand.Rand) Decision {
 	}
 	c := &cs[pick]
 	d.Run, d.Uncached, d.Needs = c.Run, c.Uncached, q.Needs
-	if q.MayWait && d.Outcome != Lone && crowded(cs[:n], q.Needs) {
+	if q.MayWait && d.Outcome != Lone && fills(q) && crowded(cs[:n], q.Needs) {
 		d.Outcome, d.Reason = None, ReasonNoRoom
 		return d
 	}

@@ -24,6 +24,11 @@ func room(capacity, held, since, claimed int64, known bool) int64 {
 	return int64((1-roomSpare)*float64(capacity)) - held - since - claimed
 }
 
+// fills says whether it is the prompt that takes the memory. Where it needs less than the
+// answer that is expected, answers that run fill the memory as they grow, and the prompt
+// would wait for nothing.
+func fills(q *Question) bool { return float64(q.Needs) >= q.Output }
+
 // crowded says whether no candidate has room for so many tokens, and one may come to
 // have it: for more than an empty cache has nobody need wait, the engine will say so.
 func crowded(cs []Candidate, needs int64) bool {

@@ -67,6 +67,27 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// Where answers are longer than prompts it is they that fill the memory: to keep a prompt
+// gains nothing.
+func TestShorterThanItsAnswer(t *testing.T) {
+	for _, c := range []struct {
+		output int
+		want   Reason
+	}{{3200, ReasonNoRoom}, {3300, ReasonNone}} {
+		f := newFleet(t, 2, spreading)
+		for range 1000 {
+			k, _ := f.Route(prompt(1, 50), 0)
+			k.Usage(3200, 0, c.output)
+			k.Done(0)
+		}
+		poll(f, 0, 0.9, 0)
+		poll(f, 1, 0.9, 0)
+		if d, _ := f.Explain(patient(prompt(1000, 50)), 0); d.Needs != 3200 || (d.Reason == ReasonNoRoom) != (c.want == ReasonNoRoom) {
+			t.Errorf("answers of %d tokens: %+v, want %v", c.output, d, c.want)
+		}
+	}
+}
+
 func TestRoomThatNobodyKnows(t *testing.T) {
 	full := func(f *Fleet) {
 		for slot := range 2 {

@@ -77,5 +77,5 @@ soak: build ## 20,000 watermarked streams through the splice and through the age
 	  -streams 20000 -clients 100 -restarts 4 -think 500ms -abort 100ms -open 5000 -answers 10 -rate 50
 
 .PHONY: study
-study: build ## the routing policies over all simulated workloads, 8 seeds (5 minutes on two quiet cores)
+study: build ## the routing policies over all simulated workloads, 8 seeds (a quarter of an hour on two cores)
 	$(BIN) sim --study --overload --seeds 8

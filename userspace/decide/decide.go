@@ -82,7 +82,7 @@ func Decide(p *Params, q *Question, cs []Candidate, rnd *rand.Rand) Decision {
 		d.Reason = ReasonUnknownModel
 		return d
 	case n == 0:
-		if pick, d.Reason = last(cs); pick < 0 {
+		if pick, d.Reason = last(cs, rnd); pick < 0 {
 			return d
 		}
 		d.Outcome = Lone
@@ -120,9 +120,10 @@ func gather(cs []Candidate) int {
 // no more than the refusal, and a try that works ends the ejection. Where all are
 // ejected, those that answered errors are tried for the same reason, who has least in
 // flight first: a few requests that break engines must not close them to all others.
-func last(cs []Candidate) (pick int, why Reason) {
+// Of several a random one: the first may answer nothing but errors.
+func last(cs []Candidate, rnd *rand.Rand) (pick int, why Reason) {
 	pick, why = -1, ReasonNotAdmitted
-	serving, admitted, erring := 0, 0, -1
+	serving, admitted, erring, ties := 0, 0, -1, uint64(0)
 	for i := range cs {
 		c := &cs[i]
 		switch c.Refusal {
@@ -137,8 +138,14 @@ func last(cs []Candidate) (pick int, why Reason) {
 				continue
 			}
 			pick = i
-			if c.Erring && (erring < 0 || c.Requests < cs[erring].Requests) {
-				erring = i
+			switch {
+			case !c.Erring:
+			case erring < 0 || c.Requests < cs[erring].Requests:
+				erring, ties = i, 1
+			case c.Requests == cs[erring].Requests:
+				if ties++; rnd.Uint64N(ties) == 0 {
+					erring = i
+				}
 			}
 		}
 	}

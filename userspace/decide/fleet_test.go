@@ -312,6 +312,29 @@ func TestRequestsThatBreakEnginesDoNotCloseTheFleet(t *testing.T) {
 	}
 }
 
+// Requests one at a time must not all go to the same of them: it may be the one that is
+// broken, and the others not.
+func TestTiesOfThoseThatErrAreBrokenAtRandom(t *testing.T) {
+	f := newFleet(t, 3, nil)
+	for range 3 {
+		for slot := range 3 {
+			f.Status(slot, 500, 0)
+		}
+	}
+	var took [3]int
+	for range 60 {
+		k, d := f.Route(prompt(1, 10), 0)
+		if d.Reason != ReasonEjectedAll {
+			t.Fatalf("%+v", d)
+		}
+		took[d.Slot]++
+		k.Done(0)
+	}
+	if min(took[0], took[1], took[2]) < 10 {
+		t.Errorf("tried %v times, want each about as often", took)
+	}
+}
+
 func TestUnknownModelsAndUnknownBackends(t *testing.T) {
 	f := newFleet(t, 2, nil)
 	r := prompt(1, 10)

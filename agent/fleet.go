@@ -29,7 +29,7 @@ func (f fleet) Explain(r decide.Request, now decide.Instant) (decide.Decision, [
 
 // Room is that of decide.Fleet. Ask is left as it is: whoever holds requests asks for
 // the room first.
-func (f fleet) Room(model string, now decide.Instant) int64 {
+func (f fleet) Room(model string, now decide.Instant) (tokens int64, takes int) {
 	f.splicer.CatchUp()
 	return f.Fleet.Room(model, now)
 }

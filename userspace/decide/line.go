@@ -11,7 +11,7 @@ import (
 // Asker is what a Line asks about the requests in it. *Fleet is one.
 type Asker interface {
 	// Room is that of Fleet.
-	Room(model string, now Instant) int64
+	Room(model string, now Instant) (tokens int64, takes int)
 	// Ask is that of Fleet.
 	Ask(r Request, now Instant) Decision
 }
@@ -55,6 +55,9 @@ type kin struct {
 	waiters int
 	least   int64 // none of them needs less
 	room    int64 // at the latest look
+	takes   int   // backends that take requests for the model, likewise; -1 before any
+	changed uint64
+	stale   bool // some were asked about before look number changed, at which takes had
 }
 
 // lineLooks is how many requests one look asks about. Of more that may fit, half are
@@ -84,7 +87,7 @@ func (l *Line[T]) Add(w *Waiter[T], d Decision) {
 		if l.models == nil {
 			l.models = map[string]*kin{}
 		}
-		w.kin = &kin{least: w.needs}
+		w.kin = &kin{least: w.needs, takes: -1}
 		l.models[w.Request.Model] = w.kin
 	}
 	w.kin.waiters++
@@ -115,14 +118,20 @@ func (l *Line[T]) out(w *Waiter[T]) {
 // Ready takes those out that can go now and returns them in the order in which they
 // are to be routed; the slice is good until the next call. Those before may take the
 // room of those behind, so each is routed with MayWait unless it is Due, and goes back
-// by Add when there is no room for it any more. Where nobody's time is over and
-// nobody's needs are met, as last known, the cost does not depend on how many wait.
+// by Add when there is no room for it any more. Where nobody's time is over,
+// nobody's needs are met, as last known, and as many backends take requests as before,
+// the cost does not depend on how many wait. When backends come or go all are asked
+// about: the one may have left that somebody waits for, or all but one that he may go to.
 func (l *Line[T]) Ready(a Asker, now Instant) []*Waiter[T] {
 	due := sort.Search(len(l.waiters), func(i int) bool { return now-l.waiters[i].Came < l.Limit })
 	some := due > 0
 	for model, k := range l.models {
-		k.room = a.Room(model, now)
-		some = some || k.least <= k.room
+		room, takes := a.Room(model, now)
+		if k.takes >= 0 && k.takes != takes {
+			k.changed, k.stale = l.looks+1, true
+		}
+		k.room, k.takes = room, takes
+		some = some || k.least <= k.room || k.stale
 	}
 	if !some {
 		return nil
@@ -134,7 +143,7 @@ func (l *Line[T]) Ready(a Asker, now Instant) []*Waiter[T] {
 		case i < due:
 			w.due, w.can = true, true
 			l.can = append(l.can, w)
-		case w.needs <= w.kin.room:
+		case w.needs <= w.kin.room || w.asked < w.kin.changed:
 			l.may = append(l.may, w)
 		}
 	}
@@ -171,7 +180,7 @@ func inTurn[T any](x, y *Waiter[T]) int {
 // depart takes those out that can go.
 func (l *Line[T]) depart() {
 	for _, k := range l.models {
-		k.least = 1<<63 - 1
+		k.least, k.stale = 1<<63-1, false
 	}
 	keep := l.waiters[:0]
 	for _, w := range l.waiters {
@@ -180,6 +189,7 @@ func (l *Line[T]) depart() {
 			continue
 		}
 		w.kin.least = min(w.kin.least, w.needs)
+		w.kin.stale = w.kin.stale || w.asked < w.kin.changed
 		keep = append(keep, w)
 	}
 	clear(l.waiters[len(keep):])

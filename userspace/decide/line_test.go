@@ -9,19 +9,21 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/load"
 )
 
 // oracle answers a Line from a table. A request is known by its Bytes.
 type oracle struct {
 	rooms   map[string]int64
+	takes   map[string]int
 	answers map[int]Decision // Needs and Uncached; the reason follows from the room, if it is none
 	asked   []int
 	rooming int
 }
 
-func (o *oracle) Room(model string, _ Instant) int64 {
+func (o *oracle) Room(model string, _ Instant) (int64, int) {
 	o.rooming++
-	return o.rooms[model]
+	return o.rooms[model], o.takes[model]
 }
 
 func (o *oracle) Ask(r Request, _ Instant) Decision {
@@ -221,20 +223,103 @@ func TestLineOfAFleet(t *testing.T) {
 	}
 }
 
-// slowLine is the obvious line: it asks about everybody whose needs may be met.
+// When backends come or go, who waits is asked about whatever room there is: the only
+// one that could ever take him may be gone, or all but one that he may go to.
+func TestBackendsThatComeAndGoWhileSomebodyWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		request func() Request
+		gone    int
+	}{
+		"the only one that is big enough": {func() Request { return prompt(1, 200) }, 3},
+		"all but one that were not tried": {func() Request { r := prompt(1, 100); r.Tried = []int{2, 3}; return r }, 0},
+		"all but one at the site":         {func() Request { r := prompt(1, 100); r.Site = "local"; return r }, 0},
+	} {
+		f := newFleet(t, 2, spreading)
+		for _, name := range []string{"small", "big"} {
+			f.Add(Spec{Site: "far", Name: name, Models: []string{"m"}})
+		}
+		for slot := range 3 {
+			poll(f, slot, 1, 0)
+		}
+		f.Observe(3, load.Sample{HasQueue: true, HasKV: true, KVUse: 1, CapacityTok: 40000}, 0)
+		l := &Line[int]{Limit: time.Minute}
+		r := patient(c.request())
+		_, d := f.Route(r, 0)
+		if d.Reason != ReasonNoRoom {
+			t.Fatalf("%s: %+v", name, d)
+		}
+		l.Add(&Waiter[int]{Request: r}, d)
+		if ready := l.Ready(f, 0); len(ready) != 0 {
+			t.Fatalf("%s: goes without room", name)
+		}
+		f.Drain(c.gone, true)
+		if d := f.Ask(r, 0); d.Slot < 0 {
+			t.Fatalf("%s: one that comes now waits: %+v", name, d)
+		}
+		if ready := l.Ready(f, time.Second); len(ready) != 1 || ready[0].Due() {
+			t.Errorf("%s: it waits on, when one that comes now need not", name)
+		}
+	}
+}
+
+// Of many, those that one look does not get to are asked about at the next ones.
+func TestAllAreAskedWhenBackendsComeOrGo(t *testing.T) {
+	o := &oracle{rooms: map[string]int64{}, takes: map[string]int{"": 3, "other": 3}, answers: map[int]Decision{}}
+	var all []held
+	for i := range 1000 {
+		all = append(all, held{i, []string{"", "other"}[i%2], time.Duration(i), 10, int64(i) * spreadBatch})
+	}
+	l := lineOf(time.Hour, o, all...)
+	look := func(want int) {
+		t.Helper()
+		o.asked = o.asked[:0]
+		if l.Ready(o, 0); len(o.asked) != want {
+			t.Errorf("asked about %d, want %d", len(o.asked), want)
+		}
+	}
+	look(0)
+	o.takes[""] = 2
+	look(lineLooks)
+	look(500 - lineLooks)
+	look(0)
+	o.takes[""] = 3
+	look(lineLooks)
+	o.takes[""], o.takes["other"] = 2, 2
+	seen := map[int]bool{}
+	for range 1000/(lineLooks/2) + 1 {
+		l.Ready(o, 0)
+	}
+	for _, id := range o.asked[lineLooks:] {
+		seen[id] = true
+	}
+	if len(seen) != len(all) {
+		t.Errorf("asked about %d, want %d", len(seen), len(all))
+	}
+	look(0)
+}
+
+// slowLine is the obvious line: it asks about everybody whose needs may be met, and
+// about everybody when backends come or go.
 type slowLine struct {
 	limit time.Duration
 	all   []held
+	takes map[string]int // at the latest look that somebody waited at
 }
 
 func (l *slowLine) ready(o *oracle, now Instant) (go_ []held) {
 	var due, can, stay []held
+	changed, takes := map[string]bool{}, map[string]int{}
+	for _, h := range l.all {
+		was, known := l.takes[h.model]
+		takes[h.model] = o.takes[h.model]
+		changed[h.model] = known && was != takes[h.model]
+	}
 	for _, h := range l.all {
 		d := o.says(Request{Model: h.model, Bytes: h.id})
 		switch {
 		case now-h.came >= l.limit:
 			due = append(due, h)
-		case h.needs > o.rooms[h.model]:
+		case h.needs > o.rooms[h.model] && !changed[h.model]:
 			stay = append(stay, h)
 		case d.Reason == ReasonNoRoom:
 			h.needs = d.Needs
@@ -248,8 +333,18 @@ func (l *slowLine) ready(o *oracle, now Instant) (go_ []held) {
 	slices.SortStableFunc(due, byCame)
 	slices.SortStableFunc(can, byCame)
 	slices.SortStableFunc(can, func(a, b held) int { return int(a.uncached/8192 - b.uncached/8192) })
-	l.all = stay
+	l.all, l.takes = stay, takes
+	l.forget()
 	return append(due, can...)
+}
+
+// forget what was seen of models for which nobody waits.
+func (l *slowLine) forget() {
+	for model := range l.takes {
+		if !slices.ContainsFunc(l.all, func(h held) bool { return h.model == model }) {
+			delete(l.takes, model)
+		}
+	}
 }
 
 func FuzzLineAgainstReference(f *testing.F) {
@@ -258,7 +353,7 @@ func FuzzLineAgainstReference(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, steps uint16, models bool) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		o := &oracle{rooms: map[string]int64{}, answers: map[int]Decision{}}
+		o := &oracle{rooms: map[string]int64{}, takes: map[string]int{}, answers: map[int]Decision{}}
 		limit := time.Duration(1 + rnd.IntN(30))
 		fast, slow := &Line[int]{Limit: limit}, &slowLine{limit: limit}
 		in := map[int]*Waiter[int]{}
@@ -299,10 +394,15 @@ func FuzzLineAgainstReference(f *testing.F) {
 						t.Fatalf("%d was not in the line", id)
 					}
 					slow.all = slices.DeleteFunc(slow.all, func(h held) bool { return h.id == id })
+					slow.forget()
 					delete(in, id)
 					break
 				}
 			case 4:
+				if rnd.IntN(4) == 0 {
+					o.takes[model()] = rnd.IntN(3)
+					continue
+				}
 				o.rooms[model()] = int64(rnd.IntN(20)) - 3
 			case 5:
 				now += time.Duration(rnd.IntN(10))

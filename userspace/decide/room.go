@@ -44,24 +44,24 @@ func crowded(cs []Candidate, needs int64) bool {
 }
 
 // Room returns how many KV tokens the backend has left that has most, of those that
-// take requests for the model; math.MaxInt64 where fewer than two do, for then no
-// request is answered ReasonNoRoom. One that was need not be asked about again while
-// Room is less than its Decision.Needs. Other requests may have changed what it needs
-// by then; what it has waited bounds the harm.
-func (f *Fleet) Room(name string, now Instant) int64 {
+// take requests for the model, and how many do; math.MaxInt64 where fewer than two do,
+// for then no request is answered ReasonNoRoom. One that was need not be asked about
+// again while Room is less than its Decision.Needs and as many take requests. Other
+// requests may have changed what it needs by then; what it has waited bounds the harm.
+func (f *Fleet) Room(name string, now Instant) (tokens int64, takes int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.serving(name)
 	f.load.Views(f.slots, now, f.views)
-	most, takes := int64(math.MinInt64), 0
+	tokens = math.MinInt64
 	for i := range f.slots {
 		if v := &f.views[i]; v.Refusal == load.Admitted {
-			most = max(most, room(v.Capacity, v.HeldTok, v.Since, v.Claimed, v.HasKV))
+			tokens = max(tokens, room(v.Capacity, v.HeldTok, v.Since, v.Claimed, v.HasKV))
 			takes++
 		}
 	}
 	if takes < 2 {
-		return math.MaxInt64
+		tokens = math.MaxInt64
 	}
-	return most
+	return tokens, takes
 }

@@ -24,14 +24,14 @@ func TestNoRoom(t *testing.T) {
 	f := newFleet(t, 2, spreading)
 	poll(f, 0, 0.7, 0)
 	poll(f, 1, 0.6, 0)
-	if got := f.Room("m", 0); got != 3500 {
+	if got, _ := f.Room("m", 0); got != 3500 {
 		t.Fatalf("room for %d tokens, want 3500", got)
 	}
 	first, d := f.Route(patient(prompt(1, 50)), 0)
 	if d.Slot != 1 || d.Needs != 3200 {
 		t.Fatalf("%+v: there is room at 1", d)
 	}
-	if got := f.Room("m", 0); got != 2500 {
+	if got, _ := f.Room("m", 0); got != 2500 {
 		t.Fatalf("room for %d tokens with a prompt on its way", got)
 	}
 	for range 3 { // asked again and again it changes nothing
@@ -126,23 +126,23 @@ func TestRoomThatNobodyKnows(t *testing.T) {
 		}
 	}
 	f = newFleet(t, 1, spreading)
-	if got := f.Room("m", 0); got != math.MaxInt64 {
+	if got, _ := f.Room("m", 0); got != math.MaxInt64 {
 		t.Errorf("room %d of an engine that says nothing", got)
 	}
 	f.Drain(0, true)
-	if got := f.Room("m", 0); got != math.MaxInt64 {
+	if got, _ := f.Room("m", 0); got != math.MaxInt64 {
 		t.Errorf("room %d where nobody takes requests: to wait is in vain", got)
 	}
-	if got := f.Room("none such", 0); got != math.MaxInt64 {
+	if got, _ := f.Room("none such", 0); got != math.MaxInt64 {
 		t.Errorf("room %d for a model that nobody serves: to wait is in vain", got)
 	}
 	f = newFleet(t, 2, spreading)
 	full(f)
-	if got := f.Room("m", 0); got != -500 {
+	if got, _ := f.Room("m", 0); got != -500 {
 		t.Errorf("room %d where all are full", got)
 	}
 	f.Drain(1, true)
-	if got := f.Room("m", 0); got != math.MaxInt64 {
+	if got, _ := f.Room("m", 0); got != math.MaxInt64 {
 		t.Errorf("room %d of the only one that takes requests: nobody waits for it", got)
 	}
 }

@@ -59,7 +59,13 @@ func settings(t *testing.T, over map[string]any, urls ...string) *config.Config 
 // start runs an agent; stop drains it and returns what Run did.
 func start(t *testing.T, cfg *config.Config) (a *Agent, stop func() error) {
 	t.Helper()
-	a, err := New(t.Context(), cfg, Options{Version: "test", Log: slog.New(slog.DiscardHandler)})
+	return startLogging(t, cfg, slog.New(slog.DiscardHandler))
+}
+
+// startLogging is start with a log.
+func startLogging(t *testing.T, cfg *config.Config, log *slog.Logger) (a *Agent, stop func() error) {
+	t.Helper()
+	a, err := New(t.Context(), cfg, Options{Version: "test", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,8 +91,10 @@ func needRestart(old, cfg *config.Config) (names []string) {
 }
 
 // setBackends adds, removes and replaces backends so that they are those of
-// cfg. One that did not change keeps its slot, memory and accounts.
+// cfg. One that did not change keeps its slot, memory and accounts. Requests that are
+// held see all of it or nothing: where every backend is replaced there is none between.
 func (a *Agent) setBackends(cfg *config.Config) error {
+	defer a.proxy.Changing()()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	want := map[string]config.Backend{}

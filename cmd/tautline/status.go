@@ -111,7 +111,7 @@ func printStatus(w io.Writer, s telemetry.Status) error {
 	if s.Hold != nil {
 		held = s.Hold.Held
 	}
-	line("requests", "%d in flight", s.ActiveStreams-int64(held))
+	line("requests", "%d in flight", max(s.ActiveStreams-int64(held), 0)) // the two are counted one after the other
 	if s.Hold != nil {
 		line("held", "%s", heldLine(s.Hold))
 	}

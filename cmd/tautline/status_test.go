@@ -100,6 +100,8 @@ func TestStatusShowsWhatIsHeld(t *testing.T) {
 		{&telemetry.Hold{LimitSeconds: 60}, []string{"7 in flight", "0 in the agent, for 1m0s at most"}},
 		{&telemetry.Hold{LimitSeconds: 60, Held: 3, Waited: &telemetry.Quantiles{Count: 9, P50: 2.5}},
 			[]string{"4 in flight", "3 in the agent, for 1m0s at most; 9 so far, half of them for 2.5s or less"}},
+		// Some had been answered before the others were counted.
+		{&telemetry.Hold{LimitSeconds: 60, Held: 9}, []string{"0 in flight", "9 in the agent, for 1m0s at most"}},
 	} {
 		var b strings.Builder
 		if err := printStatus(&b, telemetry.Status{ActiveStreams: 7, Hold: c.hold}); err != nil {

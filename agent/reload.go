@@ -91,33 +91,34 @@ func needRestart(old, cfg *config.Config) (names []string) {
 }
 
 // setBackends adds, removes and replaces backends so that they are those of
-// cfg. One that did not change keeps its slot, memory and accounts. Requests that are
-// held see all of it or nothing: where every backend is replaced there is none between.
+// cfg. One that did not change keeps its slot, memory and accounts. Those that are new
+// come before others leave, so that there is no instant without any.
 func (a *Agent) setBackends(cfg *config.Config) error {
-	defer a.proxy.Changing()()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	want := map[string]config.Backend{}
 	for _, b := range cfg.Backends {
 		want[b.Site+"/"+b.Name] = b
 	}
+	var leave []member
 	for id, m := range a.members {
 		if b, ok := want[id]; !ok || !reflect.DeepEqual(b, m.cfg) {
-			a.removeBackend(id, m)
+			leave = append(leave, m)
+			delete(a.members, id)
+			a.poller.Remove(m.slot) // one that follows may have its name
 		}
-	}
-	// Ids of those that left must not find whoever gets their slots.
-	if err := a.pins.set(cfg.Site, a.tagger, a.members, a.label); err != nil {
-		return err
 	}
 	var errs []error
 	for _, b := range cfg.Backends {
-		if _, ok := a.members[b.Site+"/"+b.Name]; ok {
-			continue
+		if _, ok := a.members[b.Site+"/"+b.Name]; !ok {
+			errs = append(errs, a.addBackend(b))
 		}
-		errs = append(errs, a.addBackend(b))
 	}
+	// Before slots are free: ids of those that leave must not find whoever gets them.
 	errs = append(errs, a.pins.set(cfg.Site, a.tagger, a.members, a.label))
+	for _, m := range leave {
+		a.removeBackend(m)
+	}
 	return errors.Join(errs...)
 }
 
@@ -145,20 +146,22 @@ func (a *Agent) addBackend(b config.Backend) error {
 	return nil
 }
 
-func (a *Agent) removeBackend(id string, m member) {
-	a.poller.Remove(m.slot)
+// removeBackend takes a backend away that is no member and not polled any more. One that
+// is replaced by another of its name leaves its series to that.
+func (a *Agent) removeBackend(m member) {
 	a.fleet.Remove(m.slot)
 	a.proxy.RemoveBackend(m.slot)
-	label := a.slots[m.slot].label
-	a.recorder.Forget(label)
+	gone := a.slots[m.slot]
+	delete(a.slots, m.slot)
+	if _, replaced := a.members[m.cfg.Site+"/"+m.cfg.Name]; !replaced {
+		a.recorder.Forget(gone.label)
+	}
 	if set := a.kernel.maps(); set != nil {
-		if err := set.DeleteBackend(a.slots[m.slot].number); err != nil {
-			a.log.Warn("row of a removed backend stays in the kernel", "backend", label, "err", err)
+		if err := set.DeleteBackend(gone.number); err != nil {
+			a.log.Warn("row of a removed backend stays in the kernel", "backend", gone.label, "err", err)
 		}
 	}
-	delete(a.members, id)
-	delete(a.slots, m.slot)
-	a.log.Info("backend removed", "backend", label)
+	a.log.Info("backend removed", "backend", gone.label)
 }
 
 // certificate is the server's certificate, renewed by reloads.

@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tautline/tautline/agent/config"
 	"github.com/tautline/tautline/bpf"
 	"github.com/tautline/tautline/maps"
 	"github.com/tautline/tautline/test/testutil"
@@ -183,8 +187,10 @@ func TestAStreamOfARemovedBackendDoesNotCountForTheNextInItsSlot(t *testing.T) {
 		more <- struct{}{}
 		read()
 	}
-	if err := a.Reload(settings(t, over, engine(t, nil).URL())); err != nil {
-		t.Fatal(err)
+	for _, urls := range [][]string{nil, {engine(t, nil).URL()}} {
+		if err := a.Reload(settings(t, over, urls...)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if a.members["local/gpu0"].slot != 0 {
 		t.Fatal("the slot was not used again: this test proves nothing")
@@ -204,5 +210,51 @@ func TestAStreamOfARemovedBackendDoesNotCountForTheNextInItsSlot(t *testing.T) {
 	}
 	if n := chunks(); n != 0 {
 		t.Errorf("%d chunks of another backend's connection counted", n)
+	}
+}
+
+// slowly is a log that takes its time over each backend that is removed.
+type slowly struct{ slog.Handler }
+
+func (slowly) Enabled(context.Context, slog.Level) bool { return true }
+
+func (slowly) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "backend removed" {
+		time.Sleep(300 * time.Millisecond) // long enough for requests, and for looks at what is held
+	}
+	return nil
+}
+
+// TestReloadOfAllBackendsRefusesNobody: the new ones are there before the old ones leave,
+// however long that takes; and no scrape fails where both have one name.
+func TestReloadOfAllBackendsRefusesNobody(t *testing.T) {
+	for name, names := range map[string][2]string{"others": {"a", "b"}, "of the same name": {"a", "a"}} {
+		t.Run(name, func(t *testing.T) {
+			cfg := func(name string) *config.Config {
+				return settings(t, map[string]any{"backends": []map[string]any{
+					{"name": name + "0", "url": full(t)}, {"name": name + "1", "url": full(t)},
+				}})
+			}
+			a, _ := startLogging(t, cfg(names[0]), slog.New(slowly{slog.DiscardHandler}))
+			next, reloaded := cfg(names[1]), make(chan error, 1)
+			go func() { reloaded <- a.Reload(next) }()
+			for n := 0; ; n++ {
+				got := <-later("http://"+a.Addr()+"/v1/chat/completions", `{"model":"x","messages":[{"role":"user","content":"word"}]}`)
+				if !strings.Contains(got, "word") {
+					t.Fatalf("request %d during the reload was answered %.200q", n, got)
+				}
+				if _, err := a.registry.Gather(); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case err := <-reloaded:
+					if err != nil || n == 0 {
+						t.Errorf("reload: %v, %d requests meanwhile", err, n)
+					}
+					return
+				default:
+				}
+			}
+		})
 	}
 }

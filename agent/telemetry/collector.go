@@ -70,8 +70,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			counter(c.affinity, float64(n), decide.Outcome(o).String())
 		}
 	}
+	seen := map[string]bool{}
 	for _, b := range c.fleet.Snapshot(c.clock(), nil) {
 		name := c.name(b.Spec)
+		if seen[name] { // a reload replaces it by another of its name: for a moment there are two
+			continue
+		}
+		seen[name] = true
 		gauge(c.inflight, float64(b.InFlight), name)
 		gauge(c.uncached, float64(b.Uncached), name)
 		if b.Measured {

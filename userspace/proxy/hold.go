@@ -86,7 +86,6 @@ type holding struct {
 	line    decide.Line[chan grant]
 	running bool // the goroutine
 	closed  bool // who is held is sent
-	still   int  // changes of backends that are under way: nobody is routed
 }
 
 // hold keeps a request to which the Router answered d, no room, until it may go. If it
@@ -199,9 +198,6 @@ func (h *holding) run() {
 func (h *holding) look() (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.still > 0 && h.line.Len() > 0 {
-		return holdTick, true
-	}
 	now, over := h.p.clock(), HoldLimit
 	switch h.line.Limit = h.p.params.Load().Hold; {
 	case h.closed:
@@ -232,22 +228,6 @@ func (h *holding) look() (time.Duration, bool) {
 		return 0, false
 	}
 	return max(min(h.line.Until(now), holdTick), 0), true
-}
-
-// Changing says that backends are about to be removed and added that belong together:
-// until done is called, once, nobody who is held is routed. In between there may be no
-// backend, for which he would be refused, or one that is half known.
-func (p *Proxy) Changing() (done func()) {
-	h := &p.holding
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.still++
-	return func() {
-		h.mu.Lock()
-		h.still--
-		h.mu.Unlock()
-		h.wake()
-	}
 }
 
 // Held returns the number of requests that are held.

@@ -113,56 +113,6 @@ func TestWhatWakes(t *testing.T) {
 	}
 }
 
-// Who is held while all backends are replaced is not refused in between, however long it
-// takes, nor do the limit, a drain or whatever wakes change that.
-func TestHeldWhileBackendsAreReplaced(t *testing.T) {
-	for name, c := range map[string]struct {
-		meanwhile func(q *queue)
-		how       Hold
-	}{
-		"wakes":     {func(q *queue) { q.proxy.Wake(); time.Sleep(5 * holdTick) }, HoldRoom},
-		"the limit": {func(*queue) { time.Sleep(limit + time.Second) }, HoldLimit},
-		"a drain":   {func(q *queue) { q.proxy.holding.close(); time.Sleep(holdTick) }, HoldDrain},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, n *pipes) {
-				q := newQueue(t, n)
-				q.ask(t.Context(), 1000)
-				q.held(1)
-				began := time.Now()
-				done := q.proxy.Changing()
-				for slot := range 2 {
-					q.fleet.Remove(slot)
-					q.proxy.RemoveBackend(slot)
-				}
-				c.meanwhile(q)
-				synctest.Wait()
-				q.held(1)
-				ctx, leave := context.WithCancel(t.Context()) // who leaves may
-				q.fleet.Add(decide.Spec{Name: "a"})
-				q.fleet.Add(decide.Spec{Name: "b"})
-				q.poll(1)
-				q.ask(ctx, 1000)
-				q.held(2)
-				leave()
-				synctest.Wait()
-				q.held(1)
-				for slot := range 2 {
-					q.fleet.Remove(slot)
-				}
-				q.add("c", echo)
-				q.add("d", echo)
-				done()
-				took := time.Since(began)
-				if resp := <-q.done[0]; resp.StatusCode != 200 {
-					t.Errorf("answered %d", resp.StatusCode)
-				}
-				q.ends(ended{HoldClient, 0}, ended{c.how, took})
-			})
-		})
-	}
-}
-
 // Of those for which there was room only those go whose room nobody before them took.
 func TestOneTakesTheRoomOfAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *pipes) {

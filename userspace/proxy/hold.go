@@ -219,11 +219,10 @@ func (h *holding) look() (time.Duration, bool) {
 		case g.decided.Slot < 0:
 			g.how = HoldNoBackend
 		}
+		h.held.Add(-1) // before anybody can have the answer
 		w.For <- g
 	}
-	n := h.line.Len()
-	h.held.Store(int64(n))
-	if n == 0 {
+	if h.line.Len() == 0 {
 		h.running = false
 		return 0, false
 	}

@@ -139,6 +139,35 @@ func TestOneTakesTheRoomOfAnother(t *testing.T) {
 	})
 }
 
+// Who has been sent is not counted any more, though others of the same look are to come.
+func TestHeldCountsWhoWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *pipes) {
+		q := newQueue(t, n)
+		for range 3 {
+			q.ask(t.Context(), 1000)
+		}
+		q.held(3)
+		var counts []int
+		q.spy.mu.Lock()
+		q.spy.before = func() {
+			for _, done := range q.done[:len(counts)] {
+				if resp := <-done; resp != nil && resp.StatusCode != 200 {
+					t.Errorf("answered %d", resp.StatusCode)
+				}
+			}
+			counts = append(counts, q.proxy.Held())
+		}
+		q.spy.mu.Unlock()
+		q.poll(0)
+		q.proxy.Wake()
+		synctest.Wait()
+		if want := []int{3, 2, 1}; !slices.Equal(counts, want) {
+			t.Errorf("counted %v, want %v", counts, want)
+		}
+		q.ends(ended{HoldRoom, 0}, ended{HoldRoom, 0}, ended{HoldRoom, 0})
+	})
+}
+
 // The end of an answer makes room.
 func TestAnswersThatEndMakeRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *pipes) {

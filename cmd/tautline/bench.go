@@ -35,6 +35,7 @@ func newBench() *cobra.Command {
 			"  tautline bench --paths direct,spliced,nginx --phases streams --streams 1000 --rounds 5 --chart bench.svg\n" +
 			"  tautline bench --peer 'caddy=caddy reverse-proxy --from http://{listen} --to {upstream}' -o json\n" +
 			"  tautline bench --paths direct,spliced --phases streams --duration 1s --rounds 1 --assert-spliced 0.9\n" +
+			"  tautline bench --phases streams --hogs $(nproc)\n" +
 			"  tautline bench --api responses --paths spliced,unspliced --phases streams",
 		Args: noArgs,
 	}
@@ -57,6 +58,7 @@ func newBench() *cobra.Command {
 	f.IntVar(&opt.TTFTStreams, "ttft-streams", opt.TTFTStreams, "streams at once while time to first token is measured")
 	f.IntVar(&opt.IdleStreams, "idle-streams", opt.IdleStreams, "open, silent streams while memory is measured")
 	f.IntVar(&opt.ServerThreads, "server-threads", opt.ServerThreads, "CPUs of the stream server; a Python server has 1")
+	f.IntVar(&opt.Hogs, "hogs", 0, "processes that use a CPU each meanwhile")
 	f.StringVar(&chart, "chart", "", "also draw a chart into this .svg or .png `FILE`")
 	f.Float64Var(&assertSpliced, "assert-spliced", 0, "fail when a smaller share of the spliced path's bytes is spliced, as 0.9")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress on stderr")
@@ -83,6 +85,7 @@ func newBench() *cobra.Command {
 		}
 		opt.Self = []string{self}
 		opt.Server = []string{self, "bench", "serve"}
+		opt.Hog = []string{self, "bench", "hog"}
 		if !quiet {
 			opt.Progress = func(line string) { fmt.Fprintln(c.ErrOrStderr(), "bench:", line) }
 		}
@@ -112,6 +115,14 @@ func newBench() *cobra.Command {
 		Hidden:  true,
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return stream.Main(c.InOrStdin(), c.OutOrStdout()) },
+	})
+	c.AddCommand(&cobra.Command{
+		Use:     "hog",
+		Short:   "A process that uses one CPU, run by bench itself",
+		Example: "  tautline bench hog",
+		Hidden:  true,
+		Args:    noArgs,
+		Run:     func(c *cobra.Command, _ []string) { bench.Hog(c.InOrStdin()) },
 	})
 	c.AddCommand(&cobra.Command{
 		Use:     "net-http LISTEN UPSTREAM",

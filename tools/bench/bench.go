@@ -57,6 +57,11 @@ func Run(ctx context.Context, o Options) (_ *report.Report, err error) {
 			return nil, err
 		}
 	}
+	h, err := startHogs(ctx, o.Hog, o.Hogs)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.stop()) }()
 	if err := b.rounds(ctx); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		if err := stream.Main(os.Stdin, os.Stdout); err != nil {
 			os.Exit(1)
 		}
+	case "hog":
+		Hog(os.Stdin)
 	case "route":
 		route(os.Args[2], os.Args[3], os.Args[4])
 	}
@@ -40,6 +42,7 @@ func short(t *testing.T) Options {
 	t.Setenv("TMPDIR", t.TempDir())
 	o := Default()
 	o.Server = []string{self, "serve"}
+	o.Hog = []string{self, "hog"}
 	o.Self = []string{self, "no-agent-here"}
 	o.Paths = []string{"direct", "own"}
 	o.Peers = []string{"own='" + self + "' route faithful {listen} {upstream}"}
@@ -107,6 +110,32 @@ func TestRunMeasuresEveryPhase(t *testing.T) {
 		if p.Idle.PerStream.OK != router {
 			t.Errorf("%s: %+v", p.Name, p.Idle)
 		}
+	}
+}
+
+// TestHogs: they run while something is measured, and not longer.
+func TestHogs(t *testing.T) {
+	most := func(hogs int) (n int) {
+		o := short(t)
+		o.Phases = []string{"streams"}
+		o.Hogs = hogs
+		o.Progress = func(line string) {
+			if strings.HasPrefix(line, "round ") {
+				n = max(n, len(usage.Descendants(os.Getpid())))
+			}
+		}
+		r, err := Run(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leftNothing(t)
+		if r.Settings.Hogs != hogs || !r.Exact() {
+			t.Errorf("%d hogs are reported, exact %v", r.Settings.Hogs, r.Exact())
+		}
+		return n
+	}
+	if without, with := most(0), most(2); with != without+2 {
+		t.Errorf("%d processes with two hogs, %d without", with, without)
 	}
 }
 

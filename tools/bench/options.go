@@ -36,9 +36,11 @@ type Options struct {
 
 	IdleStreams   int
 	ServerThreads int // GOMAXPROCS of the server; 1 is what a Python server has
+	Hogs          int // processes that use a CPU each meanwhile
 
 	Self     []string // how to call tautline, for its agent
 	Server   []string // a command that runs stream.Main
+	Hog      []string // a command that runs Hog; needed where there are Hogs
 	Progress func(line string)
 }
 
@@ -129,6 +131,7 @@ func (o *Options) validate() error {
 	within("ttft-streams", float64(o.TTFTStreams), 1, 100_000)
 	within("idle-streams", float64(o.IdleStreams), 1, 100_000)
 	within("server-threads", float64(o.ServerThreads), 1, 1024)
+	within("hogs", float64(o.Hogs), 0, 1024)
 	for name, d := range map[string]time.Duration{"duration": o.Duration, "load-duration": o.LoadDuration} {
 		if d < 100*time.Millisecond || d > time.Hour {
 			errs = append(errs, fmt.Errorf("%s must be from 100ms to 1h, got %s", name, d))
@@ -178,6 +181,6 @@ func (o *Options) settings() report.Settings {
 	return report.Settings{
 		API: o.API, Streams: o.Streams, Rate: o.Rate, Tokens: o.Tokens, ChunkBytes: o.ChunkBytes, Pattern: pattern,
 		Rounds: o.Rounds, Seconds: o.Duration.Seconds(), Concurrency: o.Concurrency, BodyBytes: o.BodyBytes,
-		TTFTStreams: o.TTFTStreams, IdleStreams: o.IdleStreams, ServerThreads: o.ServerThreads,
+		TTFTStreams: o.TTFTStreams, IdleStreams: o.IdleStreams, ServerThreads: o.ServerThreads, Hogs: o.Hogs,
 	}
 }

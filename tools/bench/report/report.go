@@ -86,6 +86,7 @@ type Settings struct {
 	TTFTStreams   int     `json:"ttft_streams"`
 	IdleStreams   int     `json:"idle_streams"`
 	ServerThreads int     `json:"server_threads"`
+	Hogs          int     `json:"hogs"` // processes that used a CPU each meanwhile
 }
 
 // Skipped is a path that was not measured.

@@ -26,7 +26,11 @@ func number(format string, scale float64, get func(Row) Value) func(Row) string 
 func (r *Report) Table(w io.Writer) error {
 	var b strings.Builder
 	s := r.Settings
-	fmt.Fprintf(&b, "%d CPUs, kernel %s, %s; medians of %d rounds\n", r.Host.CPUs, r.Host.Kernel, r.Host.Go, s.Rounds)
+	fmt.Fprintf(&b, "%d CPUs, kernel %s, %s; medians of %d rounds", r.Host.CPUs, r.Host.Kernel, r.Host.Go, s.Rounds)
+	if s.Hogs > 0 {
+		fmt.Fprintf(&b, "; %d processes used a CPU each meanwhile", s.Hogs)
+	}
+	b.WriteByte('\n')
 	ref := r.Reference()
 	if r.measured(func(p Path) bool { return len(p.Streams) > 0 }) {
 		fmt.Fprintf(&b, "\nPaced streams (%s): %d x %.4g chunks/s of %d bytes (%s), %d tokens a response, %.3g s a round; server write to client read\n",

@@ -24,7 +24,9 @@ func crowd(t *testing.T, hold string, n int) (a *Agent, queued, held int) {
 		e := engine(t, func(c *modelserver.Config) { c.CacheBlocks, c.PrefillRate = 240, 1e5 })
 		engines, urls = append(engines, e), append(urls, e.URL())
 	}
-	a, _ = start(t, settings(t, map[string]any{"routing.policy": "priced-spread", "routing.hold": hold, "poll.interval": "5ms"}, urls...))
+	a, _ = start(t, settings(t, map[string]any{"routing.policy": "priced-spread", "routing.hold": hold,
+		"poll.interval": "5ms", "poll.window": "1m", // or memory would not be known when polls are late
+	}, urls...))
 	testutil.Eventually(t, "the engines' memory is known", func() bool {
 		for _, b := range a.fleet.Snapshot(a.now(), nil) {
 			if !b.HasKV || b.CapacityTok == 0 {

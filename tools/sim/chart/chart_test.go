@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"image"
 	"image/png"
 	"io"
 	"math"
@@ -180,14 +181,7 @@ func TestSeriesCanBeToldApart(t *testing.T) {
 	}
 	same := []Point{{0, 1, 1, 1}, {100, 1, 1, 1}}
 	p := Lines{Series: []Series{{"a", same}, {"b", same}, {"c", same}}}.Draw()
-	var b bytes.Buffer
-	if err := p.PNG(&b); err != nil {
-		t.Fatal(err)
-	}
-	img, err := png.Decode(&b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	img := pixels(t, p)
 	y := newAxis(false, tall-bottom, top)
 	y.include(0)
 	y.include(1)
@@ -204,13 +198,9 @@ func TestSeriesCanBeToldApart(t *testing.T) {
 	}
 }
 
-// Where a series has its points, the PNG has its colour.
-func TestPNGShowsTheSeries(t *testing.T) {
-	l := Lines{Title: "t", XLabel: "x", YLabel: "y", Series: []Series{
-		{"a", []Point{{0, 0, 0, 0}, {10, 10, 10, 10}}},
-		{"b", []Point{{0, 10, 10, 10}, {10, 0, 0, 0}}},
-	}}
-	p := l.Draw()
+// pixels is what a picture's PNG shows.
+func pixels(t *testing.T, p *draw.Picture) image.Image {
+	t.Helper()
 	var b bytes.Buffer
 	if err := p.PNG(&b); err != nil {
 		t.Fatal(err)
@@ -219,6 +209,17 @@ func TestPNGShowsTheSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return img
+}
+
+// Where a series has its points, the PNG has its colour.
+func TestPNGShowsTheSeries(t *testing.T) {
+	l := Lines{Title: "t", XLabel: "x", YLabel: "y", Series: []Series{
+		{"a", []Point{{0, 0, 0, 0}, {10, 10, 10, 10}}},
+		{"b", []Point{{0, 10, 10, 10}, {10, 0, 0, 0}}},
+	}}
+	p := l.Draw()
+	img := pixels(t, p)
 	if size := img.Bounds().Size(); size.X != draw.Scale*width || size.Y != draw.Scale*tall {
 		t.Errorf("size %v", size)
 	}

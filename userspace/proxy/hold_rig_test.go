@@ -88,6 +88,17 @@ func bareQueue(t *testing.T, n *pipes, change ...func(*Options)) *queue {
 	return q
 }
 
+// streamingQueue has two backends whose answers are what is sent on pieces, and end when
+// that is closed.
+func streamingQueue(t *testing.T, n *pipes) (q *queue, pieces chan string) {
+	t.Helper()
+	q, pieces = bareQueue(t, n), make(chan string)
+	for _, name := range []string{"a", "b"} {
+		q.add(name, func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
+	}
+	return q, pieces
+}
+
 // poll sets the KV use of all backends, and wakes nobody.
 func (q *queue) poll(use float64) {
 	for _, b := range q.fleet.Snapshot(q.proxy.clock(), nil) {

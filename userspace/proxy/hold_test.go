@@ -116,11 +116,7 @@ func TestWhatWakes(t *testing.T) {
 // Of those for which there was room only those go whose room nobody before them took.
 func TestOneTakesTheRoomOfAnother(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *pipes) {
-		q := bareQueue(t, n)
-		pieces := make(chan string)
-		for _, name := range []string{"a", "b"} {
-			q.add(name, func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
-		}
+		q, pieces := streamingQueue(t, n)
 		q.poll(1)
 		for range 3 {
 			q.ask(t.Context(), 300_000)
@@ -171,11 +167,7 @@ func TestHeldCountsWhoWaits(t *testing.T) {
 // The end of an answer makes room.
 func TestAnswersThatEndMakeRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *pipes) {
-		q := bareQueue(t, n)
-		pieces := make(chan string)
-		for _, name := range []string{"a", "b"} {
-			q.add(name, func(w http.ResponseWriter, r *http.Request) { events(w, r, pieces) })
-		}
+		q, pieces := streamingQueue(t, n)
 		q.poll(0.5)
 		for range 2 {
 			q.ask(t.Context(), 300_000)

@@ -23,7 +23,7 @@ type Request struct {
 	// MayWait asks priced-spread for ReasonNoRoom instead of a backend where none has KV
 	// memory for the prompt. The caller keeps the request and asks again, see Fleet.Room.
 	MayWait bool
-	Pinned  int //  slot a stored id names, or -1
+	Pinned  int // slot a stored id names, or -1
 }
 
 // tokens returns the length of the prompt in tokens.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tautline/tautline/userspace/key"
@@ -26,8 +27,9 @@ type Index struct {
 	shelves []shelf
 	live    []uint64 // set of slots in use
 	holders holders
-	touched []int32 // scratch of touch
-	warmed  uint64  // what warm read; kept so that its loads stay
+	touched []int32     // scratch of touch
+	asked   atomic.Bool // somebody wants to know what was evicted
+	warmed  uint64      // what warm read; kept so that its loads stay
 }
 
 // New returns an empty index. Params must be valid.
@@ -252,7 +254,11 @@ func (x *Index) remove(slot int, s *shelf, e int32) {
 // or keys where the capacity counts keys. What requests in flight use goes last.
 func (x *Index) evict(slot int, s *shelf, need int) {
 	for s.count > 0 && x.over(s, need) {
-		x.remove(slot, s, s.first())
+		e := s.first()
+		if x.asked.Load() {
+			s.evicted.add(s.entries[e].key, len(s.table))
+		}
+		x.remove(slot, s, e)
 	}
 }
 

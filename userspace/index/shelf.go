@@ -53,6 +53,7 @@ type shelf struct {
 	free       int32 // unused entries, by links[byUse].next; 0 = none
 	table      []place
 	shift      uint8 // of a hash, to a place in table
+	evicted    evicted
 	// Deadlines rise along a list as long as the TTL is the same. So each TTL
 	// has lists of its own; the last is the current one.
 	confirms []int32

@@ -26,6 +26,9 @@ type account struct {
 	tokens     int64 // uncached prompt tokens in flight
 	claimed    int64 // KV memory that those will take that have no first token
 	since      int64 // KV tokens that own requests took less those that they gave back since the latest poll
+	others     int   // requests beside own ones that the engine had at the latest poll
+	served     int   // of them, those that it was serving
+	own        int   // own requests in flight then
 	hidden     int   // requests that hold tokens and whose first token cannot be seen
 	first      *entry
 	last       *entry // reservations that still hold tokens, in the order of sending
@@ -55,6 +58,9 @@ type View struct {
 	HasKV    bool
 	HeldTok  int64 // KV tokens that KVUse stands for; 0 = not known
 	Capacity int64 // KV tokens that there are, known with KVUse; 0 = not known
+	Others   int   // requests beside own ones that the engine had at the latest poll
+	Served   int   // of them, those that it was serving and had not in its queue
+	Own      int   // own requests in flight then
 	Since    int64 // by how much HeldTok has grown since that poll, as far as own requests tell; see Claim
 }
 
@@ -192,9 +198,23 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 	a.breaker.polled(now)
 	if s.HasQueue {
 		a.window.add(now, b.params.Window, s.depth())
+		a.count(&s)
 		a.releaseScheduled(max(s.Waiting, 0), now)
 	}
 	return restart
+}
+
+// count works out how many requests of others the engine has. Own ones that it has not
+// taken up yet, or that end, make them seem fewer, never more. Of others and own ones as
+// many are taken to wait.
+func (a *account) count(s *Sample) {
+	waiting, running := max(s.Waiting, 0), max(s.Running, 0)
+	a.own = a.requests
+	a.others = max(waiting+running-a.own, 0)
+	a.served = 0
+	if a.others > 0 {
+		a.served = a.others - waiting*a.others/(waiting+running)
+	}
 }
 
 // PollFailed records a poll without a result where somebody was there, or may have
@@ -262,5 +282,6 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 		v.Capacity = a.sample.CapacityTok
 		v.HeldTok = int64(a.sample.KVUse * float64(a.sample.CapacityTok))
 		v.Since = a.since
+		v.Others, v.Served, v.Own = a.others, a.served, a.own
 	}
 }

@@ -431,3 +431,38 @@ func TestQueueBehindAGateway(t *testing.T) {
 		t.Errorf("%d tokens in flight, want those of the three that may wait", v.Tokens)
 	}
 }
+
+// What an engine has beyond own requests is others'; an engine that has not taken up all
+// own ones yet has none of others for that.
+func TestOthers(t *testing.T) {
+	for _, c := range []struct {
+		name                        string
+		own, waiting, running       int
+		wantOthers, wantServed, was int
+	}{
+		{"idle", 0, 0, 0, 0, 0, 0},
+		{"own ones", 3, 1, 2, 0, 0, 3},
+		{"not all taken up", 3, 0, 1, 0, 0, 3},
+		{"some of others", 3, 0, 10, 7, 7, 3},
+		{"as many wait of them as of all", 4, 4, 8, 8, 6, 4},
+		{"all of others wait", 0, 5, 0, 5, 0, 0},
+		{"a nonsense", 0, -3, 2, 2, 2, 0},
+	} {
+		b := books(t, 1)
+		for range c.own {
+			b.Reserve(0, 10, true, 0)
+		}
+		b.Observe(0, Sample{Waiting: c.waiting, Running: c.running, HasQueue: true}, sec)
+		b.Reserve(0, 10, true, sec) // after the poll
+		if v := b.View(0, sec); v.Others != c.wantOthers || v.Served != c.wantServed || v.Own != c.was {
+			t.Errorf("%s: %d others, %d served, %d own; want %d, %d, %d", c.name, v.Others, v.Served, v.Own, c.wantOthers, c.wantServed, c.was)
+		}
+		if v := b.View(0, sec+Default().Window+1); v.Others != 0 || v.Own != 0 {
+			t.Errorf("%s: %d others long after", c.name, v.Others)
+		}
+		b.Observe(0, Sample{KVUse: 0.5, HasKV: true}, 2*sec) // says nothing of queues
+		if v := b.View(0, 2*sec); v.Others != c.wantOthers {
+			t.Errorf("%s: %d others after a poll that does not say", c.name, v.Others)
+		}
+	}
+}

@@ -25,6 +25,7 @@ type Question struct {
 	PerBlock float64       // prompt tokens per block
 	Reuse    time.Duration // mean age at which what is held is used again
 	Needs    int64         // of the prompt's tokens, those that no other request in flight begins with
+	Shared   bool          // other agents send requests to the same backends, and make the same keys
 	MayWait  bool          // where no backend has room for Needs the answer may be ReasonNoRoom
 }
 
@@ -49,6 +50,10 @@ type Candidate struct {
 	HasKV    bool
 	Waiting  int     // requests in the engine's queue at the latest poll (priced-spread)
 	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
+	Others   int     // requests of others there at the latest poll (priced-spread)
+	Served   int     // of them, those that were being served (priced-spread)
+	Home     uint64  // the highest is where others would send what nobody holds; see rendezvous (priced-spread)
+	Left     int64   // of Uncached, what others have probably left there (priced-spread)
 	Claimed  int64   // KV tokens that own prompts will take whose first token has not come (priced-spread)
 	Since    int64   // how much more they hold by now (priced-spread)
 	Capacity int64   // KV tokens that there are; 0 = not known (priced-spread)
@@ -59,6 +64,9 @@ type Candidate struct {
 	Sticky bool    // qualified for stickiness
 	Cost   float64 // what the policy compared; smaller wins, but see outOfStep (priced-spread)
 }
+
+// fill is how many tokens the backend would have to prefill as far as can be guessed.
+func (c *Candidate) fill() int64 { return c.Uncached - c.Left }
 
 // Takes says whether the candidate can be chosen.
 func (c *Candidate) Takes() bool { return c.Refusal == load.Admitted && !c.Tried }
@@ -92,7 +100,7 @@ func Decide(p *Params, q *Question, cs []Candidate, rnd *rand.Rand) Decision {
 		pick, d.Outcome, d.Reason = choose(choice{p, *q, rnd}, cs[:n])
 	}
 	c := &cs[pick]
-	d.Run, d.Uncached, d.Needs = c.Run, c.Uncached, q.Needs
+	d.Run, d.Uncached, d.Left, d.Needs = c.Run, c.Uncached, c.Left, q.Needs
 	if q.MayWait && d.Outcome != Lone && fills(q) && crowded(cs[:n], q.Needs) {
 		d.Outcome, d.Reason = None, ReasonNoRoom
 		return d

@@ -41,6 +41,7 @@ type Fleet struct {
 
 	decisions [NumPolicies][NumOutcomes]uint64
 	refusals  [NumReasons]uint64
+	others    others
 	cold      uint64 // requests without a match so far
 	demand    demand // of requests that departed under a policy that spreads
 	reuse     time.Duration
@@ -62,7 +63,9 @@ type backend struct {
 	live           bool
 	generation     uint32
 	spec           Spec
-	blocks         int // index capacity in blocks as last set
+	id             uint64 // see identity
+	blocks         int    // index capacity in blocks as last set
+	size           size
 	lastCold       uint64
 	picks          [NumOutcomes]uint64
 	matched        int64
@@ -142,7 +145,7 @@ func (f *Fleet) Add(s Spec) (slot int) {
 		f.views = append(f.views, load.View{})
 	}
 	b := &f.backends[slot]
-	*b = backend{live: true, generation: b.generation + 1, spec: s}
+	*b = backend{live: true, generation: b.generation + 1, spec: s, id: identity(&s)}
 	f.index.Add(slot)
 	f.load.Add(slot)
 	f.all.add(slot)
@@ -219,6 +222,10 @@ func (f *Fleet) Observe(slot int, s load.Sample, now Instant) {
 	}
 	if f.load.Observe(slot, s, now) {
 		f.index.Forget(slot)
+		f.backends[slot].size = size{} // it may have been given another cache
+	}
+	if v := f.load.View(slot, now); s.HasQueue {
+		f.others.add(v.Others, v.Own)
 	}
 	f.setCapacity(slot, false)
 }
@@ -231,11 +238,22 @@ func (f *Fleet) setCapacity(slot int, always bool) {
 	v := f.load.Engine(slot)
 	b := &f.backends[slot]
 	blocks := f.ip.Blocks(v.CapacityTok, v.BytesPerToken)
+	if blocks > 0 {
+		blocks = max(int(float64(blocks)*f.sizeFactor(b)), 1)
+	}
 	off := float64(blocks - b.blocks)
 	if always || max(off, -off) > capacitySlack*float64(b.blocks) {
 		b.blocks = blocks
 		f.index.SetCapacity(slot, blocks)
 	}
+}
+
+// sizeFactor is by what the policy corrects the size of a memory.
+func (f *Fleet) sizeFactor(b *backend) float64 {
+	if !policies[f.params.Policy].spreads {
+		return 1
+	}
+	return b.size.factor()
 }
 
 // PollFailed takes in a poll without a result. It ejects nobody.

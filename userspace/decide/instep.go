@@ -13,11 +13,11 @@ const (
 // than one step.
 func indifferent(cs []Candidate) bool {
 	for i := range cs {
-		if cs[i].Uncached != cs[0].Uncached {
+		if cs[i].fill() != cs[0].fill() {
 			return false
 		}
 	}
-	return cs[0].Uncached <= spreadBatch
+	return cs[0].fill() <= spreadBatch
 }
 
 // short says whether the engine had requests waiting for KV memory when it was

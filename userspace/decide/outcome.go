@@ -70,7 +70,8 @@ type Decision struct {
 	Policy       Policy
 	Run          int   // leading keys that the chosen backend holds
 	Keys         int   // keys of the request
-	Uncached     int64 // prompt tokens that the chosen backend must prefill
+	Uncached     int64 // prompt tokens that the chosen backend must prefill, by what was sent there
+	Left         int64 // of them, what other agents have probably left there
 	PromptTokens int64
 	Needs        int64 // KV tokens that it needs of its own, under a policy that spreads
 }

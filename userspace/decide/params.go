@@ -104,6 +104,7 @@ type Params struct {
 	EnoughBlocks int     // a run that covers as many qualifies under queue-priced
 	Exploration  float64 // share of requests that skip affinity
 	CountPending CountPending
+	SharedKeys   bool // other agents make the same keys of a prompt, so that it has the same home for all (priced-spread)
 
 	// The price of a match under queue-priced.
 	PrefillRate          float64 // tokens per second

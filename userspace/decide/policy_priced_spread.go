@@ -82,7 +82,7 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	var use, held, over mean
 	for i := range cs {
 		e := &cs[i]
-		least = min(least, e.Uncached)
+		least = min(least, e.fill())
 		if e.Run > run {
 			run, blocks = e.Run, e.Blocks
 		}
@@ -96,7 +96,7 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	c.owe(&o, cs)
 	for i := range cs {
 		e := &cs[i]
-		m, d := float64(e.Uncached), float64(e.Decoding)
+		m, d := float64(e.fill()), float64(e.Decoding+e.Served)
 		w := max(m-o.by(e.Run), 0)
 		u := min(w, float64(least))
 		x := 0.0
@@ -107,13 +107,32 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		h := held.or(float64(e.Held), e.saysHeld())
 		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+x) +
 			(w-u)*min(d, spreadCap*p.Cap/(1-k)) + u*min(d, spreadStalls) +
-			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests)+h/spreadHeld) +
+			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests+e.Others)+h/spreadHeld) +
 			scarce*over.or(c.lacks(e))
 	}
 	if indifferent(cs) {
 		return c.outcome(cs, c.outOfStep(cs), run, blocks)
 	}
+	if c.q.Shared {
+		return c.outcome(cs, c.homeward(cs), run, blocks)
+	}
 	return c.compared(cs, run, blocks)
+}
+
+// homeward returns, of those that would have to fill the same as the cheapest and cost no
+// more than that fill above it, the one that others would choose for the same prompt.
+// What others sent in the meantime is not known, and where all take the cheapest it is
+// not cheap for long.
+func (c choice) homeward(cs []Candidate) int {
+	pick := c.lowest(cs, false)
+	fill := cs[pick].fill()
+	most := cs[pick].Cost + float64(fill)
+	for i := range cs {
+		if e := &cs[i]; e.fill() == fill && e.Cost <= most && e.Home > cs[pick].Home {
+			pick = i
+		}
+	}
+	return pick
 }
 
 // saysHeld is whether Held is known: an engine may report its KV use without the

@@ -68,6 +68,7 @@ func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) 
 	f.candidates(r, &q, now)
 	if policies[f.params.Policy].spreads {
 		f.spread(r, &q, now)
+		f.share(r, &q)
 		q.MayWait = r.MayWait
 	}
 	if r.Pinned >= 0 {

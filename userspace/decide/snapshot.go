@@ -24,8 +24,9 @@ type BackendState struct {
 	Decoding int   // of them, past their first token
 	Uncached int64 // own uncached prompt tokens in flight
 
-	IndexEntries  int // keys held
-	IndexCapacity int // in blocks; 0 = bounded in keys
+	IndexEntries  int     // keys held
+	IndexCapacity int     // in blocks; 0 = bounded in keys
+	SizeFactor    float64 // of it, to what the engine or the configuration says; 1 but under a policy that spreads
 
 	Picks         [NumOutcomes]uint64 // requests sent there
 	MatchedTokens int64               // of their prompts: expected in the cache
@@ -51,7 +52,7 @@ func (f *Fleet) Snapshot(now Instant, dst []BackendState) []BackendState {
 			Queue: v.Queue, Measured: v.Measured, Waiting: v.Waiting, Running: v.Running,
 			KVUse: v.KVUse, HasKV: v.HasKV, CapacityTok: e.CapacityTok, PollFailures: e.PollFailures,
 			InFlight: v.Requests, Decoding: v.Decoding, Uncached: v.Tokens,
-			IndexEntries: f.index.Len(slot), IndexCapacity: b.blocks,
+			IndexEntries: f.index.Len(slot), IndexCapacity: b.blocks, SizeFactor: f.sizeFactor(b),
 			Picks: b.picks, MatchedTokens: b.matched, PromptTokens: b.prompt,
 			CachedTokens: b.reportedCached, UsageTokens: b.reportedPrompt,
 		})

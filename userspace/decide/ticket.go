@@ -31,6 +31,7 @@ type flight struct {
 	slot       int
 	model      int
 	bytes      int
+	expects    expectation
 	held       load.Reservation
 	next       *flight
 	keys       []key.Key
@@ -67,12 +68,15 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 		fl.cover = append(fl.cover[:0], r.Cover...)
 		cover = fl.cover
 	}
-	fl.held = f.load.Reserve(d.Slot, d.Uncached, r.Stream, now)
+	fl.held = f.load.Reserve(d.Slot, d.Uncached-d.Left, r.Stream, now)
+	if fl.expects, fl.counted = (expectation{}), policies[f.params.Policy].spreads; fl.counted {
+		fl.expects = f.expects(r, d, fl.keys)
+	}
 	fl.settled = len(fl.keys) == 0
 	if !fl.settled {
 		fl.mark = f.index.Mark(d.Slot, fl.keys, cover, now)
 	}
-	if fl.counted = policies[f.params.Policy].spreads; fl.counted {
+	if fl.counted {
 		f.demand.add(fl.keys)
 		f.load.Claim(fl.held, f.needs)
 	}
@@ -129,8 +133,23 @@ func (t Ticket) Withdraw(Instant) {
 	t.settle((*index.Index).Withdraw)
 }
 
+// expects notes what is known of a prompt that goes to a backend, before its keys are
+// marked there.
+func (f *Fleet) expects(r *Request, d *Decision, keys []key.Key) expectation {
+	e := expectation{tokens: d.PromptTokens, known: d.PromptTokens - d.Uncached}
+	once := r.covered(d.Run + f.index.Evicted(d.Slot, keys, d.Run))
+	e.once = max(matched(d.PromptTokens, once, r.whole(r.covered(len(keys)))), e.known)
+	for i := range f.cands {
+		if c := &f.cands[i]; c.Slot == d.Slot {
+			e.queue = c.Tokens
+		}
+	}
+	return e
+}
+
 // Usage takes in what the engine reported at the end: it teaches the bytes per
-// token and the answer length of the model. Call it before Done.
+// token and the answer length of the model, and the size of the engine's cache.
+// cachedTokens < 0 = the engine did not say. Call it before Done.
 func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 	if t.f == nil {
 		return
@@ -146,8 +165,12 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 		slot = -1
 	} else {
 		b := &t.f.backends[slot]
-		b.reportedPrompt += int64(max(promptTokens, 0))
-		b.reportedCached += int64(max(cachedTokens, 0))
+		if cachedTokens >= 0 {
+			b.reportedPrompt += int64(max(promptTokens, 0))
+			b.reportedCached += int64(cachedTokens)
+			b.size.learn(&fl.expects, int64(cachedTokens))
+			t.f.setCapacity(slot, false)
+		}
 	}
 	t.f.load.Learn(fl.model, slot, fl.bytes, promptTokens, completionTokens)
 }

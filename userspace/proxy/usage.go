@@ -16,7 +16,7 @@ const (
 // usage is what an engine says about the size of a request.
 type usage struct {
 	prompt     int // all prompt tokens, cached ones too
-	cached     int // those of them that came from the prefix cache
+	cached     int // those of them that came from the prefix cache; -1 = it does not say
 	completion int
 }
 
@@ -114,8 +114,8 @@ func parseUsage(b []byte) (usage, bool) {
 	if !s.take(':') {
 		return usage{}, false
 	}
-	var u usage
-	var read, created int
+	u := usage{cached: -1}
+	read, created := -1, 0
 	found := false
 	ok := s.object(0, func(parent, name []byte, n int) {
 		if len(parent) == 0 {
@@ -136,10 +136,8 @@ func parseUsage(b []byte) (usage, bool) {
 			u.cached = n
 		}
 	})
-	if read+created > 0 {
-		u.prompt += read + created
-		u.cached = max(u.cached, read)
-	}
+	u.prompt += max(read, 0) + created
+	u.cached = max(u.cached, read)
 	return u, ok && found
 }
 

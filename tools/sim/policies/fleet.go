@@ -63,7 +63,7 @@ type fleet struct {
 
 func newFleet(s Setup, policy decide.Policy, change func(*decide.Params), lp load.Params) *fleet {
 	p := decide.Default()
-	p.Policy = policy
+	p.Policy, p.SharedKeys = policy, true
 	p.PeakPrefill = s.Rate
 	SetTau(Tau)(&p)
 	// What the settings say in blocks, they say in blocks of RealBlock tokens.

@@ -1,0 +1,217 @@
+package decide
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tautline/tautline/userspace/index"
+	"github.com/tautline/tautline/userspace/key"
+	"github.com/tautline/tautline/userspace/load"
+)
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
+
+// stranger is an agent under priced-spread before backends of these names, which others
+// use too.
+func stranger(seed uint64, names ...string) *Fleet {
+	p := Default()
+	p.Policy, p.Exploration, p.SharedKeys = PricedSpread, 0, true
+	f := NewFleet(p, index.Default(), load.Default(), newRand(seed))
+	for _, n := range names {
+		f.Add(Spec{Site: "local", Name: n})
+	}
+	for i := range names {
+		f.Observe(i, load.Sample{Running: 3, HasQueue: true}, 0)
+	}
+	return f
+}
+
+func long(first key.Key) Request {
+	r := prompt(first, 200)
+	r.Model = ""
+	return r
+}
+
+// Agents that never heard of each other send the same prompt to the same backend,
+// whatever the order in which they know the backends.
+func TestStrangersAgree(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	counts := map[string]int{}
+	for p := range 200 {
+		var to []string
+		for seed := range uint64(4) {
+			mine := append([]string(nil), names...)
+			newRand(seed).Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			f := stranger(seed, mine...)
+			tk, d := f.Route(long(key.Key(1+p)<<32), 0)
+			to = append(to, mine[d.Slot])
+			if d.Left != 6400 || d.Uncached != 12800 {
+				t.Fatalf("%d of %d tokens left by others, want half of 12800", d.Left, d.Uncached)
+			}
+			if s := f.Snapshot(0, nil)[d.Slot]; s.Uncached != 6400 || s.MatchedTokens != 0 {
+				t.Fatalf("%d tokens reserved, %d matched; want 6400, 0", s.Uncached, s.MatchedTokens)
+			}
+			tk.Done(0)
+		}
+		for _, n := range to {
+			if n != to[0] {
+				t.Fatalf("prompt %d went to %v", p, to)
+			}
+		}
+		counts[to[0]]++
+	}
+	for _, n := range names {
+		if counts[n] < 20 {
+			t.Errorf("homes: %v, want some 40 each", counts)
+		}
+	}
+}
+
+func TestHomes(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	send := func(f *Fleet, r Request) Decision {
+		tk, d := f.Route(r, 0)
+		tk.Confirm(0)
+		tk.Done(0)
+		return d
+	}
+	t.Run("nobody else", func(t *testing.T) {
+		f := newFleet(t, 4, func(p *Params) { p.Policy, p.SharedKeys = PricedSpread, true })
+		f.Observe(0, load.Sample{HasQueue: true}, 0)
+		if d := send(f, long(1<<32)); d.Left != 0 {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("requests that the engine has not seen end are not others", func(t *testing.T) {
+		f := newFleet(t, 1, func(p *Params) { p.Policy = PricedSpread })
+		for range 10 {
+			tk, _ := f.Route(long(1<<32), 0)
+			defer tk.Done(0)
+		}
+		f.Observe(0, load.Sample{Running: 12, HasQueue: true}, 0)
+		if f.Shared() {
+			t.Error("two of twelve make others")
+		}
+		f.Observe(0, load.Sample{Running: 20, HasQueue: true}, 0)
+		if !f.Shared() {
+			t.Error("twelve of thirty-two do not")
+		}
+	})
+	t.Run("other policies have none", func(t *testing.T) {
+		f := stranger(1, names...)
+		p := f.Params()
+		p.Policy = Priced
+		f.SetParams(p)
+		if d := send(f, long(1<<32)); d.Left != 0 {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("nor have keys that no other agent makes", func(t *testing.T) {
+		f := stranger(1, names...)
+		p := f.Params()
+		p.SharedKeys = false
+		f.SetParams(p)
+		if d := send(f, long(1<<32)); d.Left != 0 || f.cands[0].Others != 3 {
+			t.Errorf("%+v, %d others", d, f.cands[0].Others)
+		}
+	})
+	t.Run("a conversation goes on where it began", func(t *testing.T) {
+		f := stranger(1, names...)
+		d := send(f, long(1<<32))
+		more := long(1 << 32)
+		for i := range key.Key(50) {
+			more.Keys = append(more.Keys, 9<<32+i)
+		}
+		more.Bytes += 50 * key.BlockBytes
+		if next := send(f, more); next.Slot != d.Slot || next.Left != 0 || next.Run != 200 {
+			t.Errorf("first %+v, then %+v", d, next)
+		}
+	})
+	t.Run("behind a common beginning the next key has a home", func(t *testing.T) {
+		f := stranger(1, names...)
+		for slot := range names {
+			r := long(1 << 32)
+			r.Pinned = slot
+			send(f, r)
+		}
+		more := long(1 << 32)
+		for i := range key.Key(200) {
+			more.Keys = append(more.Keys, 9<<32+i)
+		}
+		more.Bytes *= 2
+		d := send(f, more)
+		best := 0
+		for slot := range names {
+			if rendezvous(9<<32, f.backends[slot].id) > rendezvous(9<<32, f.backends[best].id) {
+				best = slot
+			}
+		}
+		if d.Slot != best || d.Left != 6400 || d.Run != 200 {
+			t.Errorf("%+v, want slot %d", d, best)
+		}
+	})
+	t.Run("one that takes nothing is nobody's home", func(t *testing.T) {
+		f := stranger(1, names...)
+		home := send(f, long(1<<32)).Slot
+		g := stranger(1, names...)
+		g.Drain(home, true)
+		if d := send(g, long(1<<32)); d.Slot == home || d.Left != 6400 {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("load goes before a home", func(t *testing.T) {
+		f := stranger(1, names...)
+		home := send(f, long(1<<32)).Slot
+		g := stranger(1, names...)
+		for i := range key.Key(20) {
+			r := long((100 + i) << 32)
+			r.Pinned = home
+			g.Route(r, 0)
+		}
+		if d, _ := g.Explain(long(1<<32), time.Second); d.Slot == home {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("no keys, no home", func(t *testing.T) {
+		f := stranger(1, names...)
+		if d := send(f, Request{Bytes: 1 << 20, Pinned: -1}); d.Left != 0 || d.Slot < 0 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// Others' requests count as answers that run there.
+func TestOthersAreInTheWay(t *testing.T) {
+	p := Default()
+	q := Question{Keys: 100, Blocks: 100, Tokens: 6400, Output: 300, Shared: true}
+	cs := []Candidate{{Slot: 0, Uncached: 6400, Others: 10, Served: 8, Home: 9}, {Slot: 1, Uncached: 6400, Home: 1}}
+	pricedSpread(choice{&p, q, newRand(1)}, cs)
+	alone := []Candidate{{Slot: 0, Uncached: 6400, Requests: 10, Decoding: 8}, {Slot: 1, Uncached: 6400}}
+	q.Shared = false
+	pricedSpread(choice{&p, q, newRand(1)}, alone)
+	if cs[0].Cost != alone[0].Cost || cs[1].Cost != alone[1].Cost || cs[0].Cost <= cs[1].Cost {
+		t.Errorf("costs %v and %v of others, %v and %v of own", cs[0].Cost, cs[1].Cost, alone[0].Cost, alone[1].Cost)
+	}
+}
+
+// Among what costs no more than one fill above the cheapest and would fill the same, all
+// agents take the same.
+func TestHomeward(t *testing.T) {
+	p := Default()
+	for _, c := range []struct {
+		name string
+		cs   []Candidate
+		want int
+	}{
+		{"the highest within one fill", []Candidate{{Cost: 100, Uncached: 50, Home: 1}, {Cost: 150, Uncached: 50, Home: 2}}, 1},
+		{"not above it", []Candidate{{Cost: 100, Uncached: 50, Home: 1}, {Cost: 151, Uncached: 50, Home: 2}}, 0},
+		{"not who holds less", []Candidate{{Cost: 100, Uncached: 50, Home: 1}, {Cost: 120, Uncached: 60, Home: 2}}, 0},
+		{"what others left counts as held", []Candidate{{Cost: 100, Uncached: 100, Left: 50, Home: 1}, {Cost: 120, Uncached: 50, Home: 2}}, 1},
+		{"nothing to fill: the cheapest", []Candidate{{Cost: 100, Home: 1}, {Cost: 100.5, Home: 2}}, 0},
+	} {
+		if got := (choice{&p, Question{}, newRand(1)}).homeward(c.cs); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}

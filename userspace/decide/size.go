@@ -1,0 +1,78 @@
+package decide
+
+import "math"
+
+// The memory of a backend is as large as its engine's cache, by what the engine or the
+// configuration says. Engines hold less where answers and requests of others take room,
+// and more where another tier keeps what the first gives up. What was in the cache, as
+// responses tell, corrects it.
+
+const (
+	// sizeStep is by how much a prompt that was wholly misjudged changes the size,
+	// relatively; sizeGrow is how much more one counts that shows the memory too small,
+	// which is seen only where a request happens to go to who holds what was forgotten.
+	sizeStep = 0.1
+	sizeGrow = 2
+	// sizeMost bounds the factor, and its inverse.
+	sizeMost = 8
+	// sizeBlur is the share of a stretch, and sizeBlocks the tokens, by which known and
+	// cached tokens may differ for other reasons: tokens are estimated, engines cache
+	// whole blocks.
+	sizeBlur   = 0.25
+	sizeBlocks = 256
+	// sizeQueue is the number of uncached tokens before a prompt from which on it waits
+	// so long that what it would have found may have gone meanwhile.
+	sizeQueue = 30000
+	// sizeSure is how much more must show the memory too small than too large before it
+	// grows: one that is too large fails everywhere, one that is too small only costs.
+	sizeSure  = 30
+	sizeDecay = 0.98
+)
+
+// size is what was learned about the cache of one backend.
+type size struct {
+	log              float64 // of the factor to what the engine says
+	stale, forgotten float64 // forgetful sums of tokens believed and not there, there and not believed
+	candid           bool    // the engine has told that nothing was cached
+}
+
+// expectation is what was known of a prompt when it was sent.
+type expectation struct {
+	tokens int64 // of the prompt
+	known  int64 // of them, in the memory of the backend
+	once   int64 // of them, known or given up for want of room
+	queue  int64 // own uncached tokens that were in flight there
+}
+
+// factor is how many times as much there is room for as the engine says.
+func (s *size) factor() float64 { return math.Exp(s.log) }
+
+// learn takes in how many tokens the engine found in its cache. Some engines say nothing
+// where that is none: then only what they found would count, and nothing is learned.
+func (s *size) learn(e *expectation, cached int64) {
+	s.candid = s.candid || cached == 0
+	if e.tokens <= 0 || !s.candid {
+		return
+	}
+	stale := apart(e.known-cached, e.known)
+	forgotten := apart(min(cached, e.once)-e.known, e.once-e.known)
+	s.stale = sizeDecay*s.stale + stale
+	s.forgotten = sizeDecay*s.forgotten + forgotten
+	if s.forgotten < sizeSure*s.stale {
+		forgotten = 0 // the order of use is off, not the size
+	}
+	if e.queue > sizeQueue {
+		stale = 0
+	}
+	most := math.Log(sizeMost)
+	s.log = min(max(s.log+sizeStep*(sizeGrow*forgotten-stale)/float64(e.tokens), -most), most)
+}
+
+// apart returns by how many tokens of a stretch two counts differ, 0 where that may be
+// chance.
+func apart(tokens, stretch int64) float64 {
+	if float64(tokens) < sizeBlur*float64(stretch)+sizeBlocks {
+		return 0
+	}
+	return float64(tokens)
+}

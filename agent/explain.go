@@ -27,6 +27,7 @@ type Explanation struct {
 	Backend      string      `json:"backend,omitempty"`
 	Held         bool        `json:"held,omitempty"` // it would be held until a backend has KV memory for it
 	Uncached     int64       `json:"uncached_tokens"`
+	Left         int64       `json:"left_tokens,omitempty"` // of those, what other agents have probably left there
 	Candidates   []Candidate `json:"candidates"`
 }
 
@@ -40,6 +41,8 @@ type Candidate struct {
 	Blocks   int      `json:"run_blocks"`
 	Sticky   bool     `json:"sticky"`
 	Uncached int64    `json:"uncached_tokens"`
+	Left     int64    `json:"left_tokens,omitempty"`    // of those, what other agents have probably left there
+	Others   int      `json:"other_requests,omitempty"` // of other agents, at the latest poll
 	Tokens   int64    `json:"inflight_uncached_tokens"`
 	Requests int      `json:"inflight_requests"`
 	Queue    *int     `json:"queue_depth,omitempty"`
@@ -83,7 +86,7 @@ func explain(api key.API, p *key.Prompt, d decide.Decision, cs []decide.Candidat
 	e := Explanation{
 		API: api.String(), Model: p.Model, Keys: Hex(p.Keys), Blocks: key.Blocks(len(p.Keys)),
 		PromptTokens: d.PromptTokens, Policy: d.Policy.String(), TauTokens: tau,
-		Outcome: d.Outcome.String(), Uncached: d.Uncached, Candidates: []Candidate{},
+		Outcome: d.Outcome.String(), Uncached: d.Uncached, Left: d.Left, Candidates: []Candidate{},
 	}
 	if p.Reason != key.ReasonNone {
 		e.NoKeys = p.Reason.String()
@@ -99,7 +102,7 @@ func explain(api key.API, p *key.Prompt, d decide.Decision, cs []decide.Candidat
 		c := &cs[i]
 		row := Candidate{
 			Backend: name(c.Slot), Chosen: c.Slot == d.Slot, Takes: c.Takes(),
-			Run: c.Run, Blocks: c.Blocks, Sticky: c.Sticky, Uncached: c.Uncached,
+			Run: c.Run, Blocks: c.Blocks, Sticky: c.Sticky, Uncached: c.Uncached, Left: c.Left, Others: c.Others,
 			Tokens: c.Tokens, Requests: c.Requests,
 		}
 		switch {

@@ -27,6 +27,7 @@ func (c *Config) Decide() (decide.Params, error) {
 	p.Kappa, p.Cap, p.Delta = c.Routing.Priced.Kappa, c.Routing.Priced.Cap, c.Routing.Priced.Delta
 	p.Threshold = c.PrefixAffinity.Threshold
 	p.Exploration = c.PrefixAffinity.Exploration
+	p.SharedKeys = c.PrefixAffinity.HashKeyPath != ""
 	p.PrefillRate = c.PrefixAffinity.PrefillTokensPerSecond
 	p.QueuedRequestSeconds = c.PrefixAffinity.QueuedRequestSeconds
 	if err := errors.Join(errs[:]...); err != nil {

@@ -10,6 +10,7 @@ import (
 type Fleet interface {
 	Snapshot(now decide.Instant, dst []decide.BackendState) []decide.BackendState
 	Counts() decide.Counts
+	Shared() bool
 }
 
 // Collector shows a fleet's accounts as metrics, read when they are scraped.
@@ -18,8 +19,9 @@ type Collector struct {
 	clock func() decide.Instant
 	name  func(decide.Spec) string
 
-	affinity, decisions                        *prometheus.Desc
+	affinity, decisions, shared                *prometheus.Desc
 	inflight, uncached, queue, admitted, index *prometheus.Desc
+	size                                       *prometheus.Desc
 	matched, prompt, cached, usage             *prometheus.Desc
 }
 
@@ -32,11 +34,13 @@ func NewCollector(fleet Fleet, clock func() decide.Instant, name func(decide.Spe
 		fleet: fleet, clock: clock, name: name,
 		affinity:  prometheus.NewDesc("grid_route_prefix_affinity_total", "Decisions among at least two backends, by outcome.", []string{"outcome"}, nil),
 		decisions: prometheus.NewDesc("tautline_decisions_total", "All decisions, by policy and outcome.", []string{"policy", "outcome"}, nil),
+		shared:    prometheus.NewDesc("tautline_backends_shared", "1 when others send requests to the backends too, as polls show.", nil, nil),
 		inflight:  perBackend("tautline_inflight_requests", "Requests sent and not finished."),
 		uncached:  perBackend("tautline_inflight_uncached_tokens", "Prompt tokens in flight that the backend must prefill."),
 		queue:     perBackend("tautline_queue_depth", "Worst polled queue depth in the window; absent while unmeasured."),
 		admitted:  perBackend("tautline_backend_admitted", "1 when the backend admits new requests."),
 		index:     perBackend("tautline_prefix_index_entries", "Keys that the index holds for the backend."),
+		size:      perBackend("tautline_prefix_index_size_factor", "Capacity of the index over what the engine or the configuration says; learned under priced-spread."),
 		matched:   perBackend("tautline_matched_tokens_total", "Prompt tokens sent there that the index expected in its cache."),
 		prompt:    perBackend("tautline_prompt_tokens_total", "Prompt tokens sent there, estimated."),
 		cached:    perBackend("tautline_reported_cached_tokens_total", "Prompt tokens that the engine reported as served from its cache."),
@@ -70,6 +74,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			counter(c.affinity, float64(n), decide.Outcome(o).String())
 		}
 	}
+	gauge(c.shared, one(c.fleet.Shared()))
 	seen := map[string]bool{}
 	for _, b := range c.fleet.Snapshot(c.clock(), nil) {
 		name := c.name(b.Spec)
@@ -82,15 +87,20 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		if b.Measured {
 			gauge(c.queue, float64(b.Queue), name)
 		}
-		up := 0.0
-		if b.Admitted {
-			up = 1
-		}
-		gauge(c.admitted, up, name)
+		gauge(c.admitted, one(b.Admitted), name)
 		gauge(c.index, float64(b.IndexEntries), name)
+		gauge(c.size, b.SizeFactor, name)
 		counter(c.matched, float64(b.MatchedTokens), name)
 		counter(c.prompt, float64(b.PromptTokens), name)
 		counter(c.cached, float64(b.CachedTokens), name)
 		counter(c.usage, float64(b.UsageTokens), name)
 	}
+}
+
+// one is how a gauge says yes.
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }

@@ -12,7 +12,9 @@ type Status struct {
 	Listen        string  `json:"listen"`
 	Policy        string  `json:"policy"`
 	TauTokens     int64   `json:"tau_tokens"`
+	Shared        bool    `json:"shared"`         // others send requests to the backends too, as polls show
 	Hold          *Hold   `json:"hold,omitempty"` // nil: off, and nothing is held
+	SharedKeys    bool    `json:"shared_keys"`    // other agents may have the key that prompts are hashed with
 	Draining      bool    `json:"draining"`
 	ActiveStreams int64   `json:"active_requests"` // those that are held too
 	TagKey        bool    `json:"tag_key"`         // false: any well-formed tag is accepted
@@ -58,6 +60,7 @@ type BackendStatus struct {
 	UncachedTokens int64             `json:"inflight_uncached_tokens"`
 	IndexEntries   int               `json:"prefix_index_entries"`
 	IndexCapacity  int               `json:"prefix_index_capacity_blocks,omitempty"` // 0: bounded in keys
+	SizeFactor     float64           `json:"prefix_index_size_factor"`               // of its capacity, to what the engine or the configuration says
 	MatchedTokens  int64             `json:"matched_tokens"`
 	PromptTokens   int64             `json:"prompt_tokens"`
 	CachedTokens   int64             `json:"reported_cached_tokens"` // as the engine said

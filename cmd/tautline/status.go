@@ -124,6 +124,9 @@ func printStatus(w io.Writer, s telemetry.Status) error {
 	if len(s.PinVerdicts) > 0 {
 		line("pinned", "%s", tally(s.PinVerdicts))
 	}
+	if s.Shared {
+		line("others", "%s", othersLine(s))
+	}
 	line("decisions", "%s", tally(choices(s.Backends)))
 	line("splice", "%s", spliceLine(s.Splice))
 	if err := t.Flush(); err != nil {
@@ -137,6 +140,14 @@ func heldLine(h *telemetry.Hold) string {
 	text := fmt.Sprintf("%d in the agent, for %s at most", h.Held, time.Duration(h.LimitSeconds*float64(time.Second)))
 	if h.Waited != nil {
 		text += fmt.Sprintf("; %d so far, half of them for %s or less", h.Waited.Count, median(h.Waited))
+	}
+	return text
+}
+
+func othersLine(s telemetry.Status) string {
+	text := "send requests to the backends too"
+	if s.Policy == "priced-spread" && !s.SharedKeys {
+		text += "; with the same prefix_affinity.hash_key_path agents agree where new prompts go"
 	}
 	return text
 }

@@ -41,7 +41,6 @@ type Fleet struct {
 
 	decisions [NumPolicies][NumOutcomes]uint64
 	refusals  [NumReasons]uint64
-	others    others
 	cold      uint64 // requests without a match so far
 	demand    demand // of requests that departed under a policy that spreads
 	reuse     time.Duration
@@ -66,6 +65,9 @@ type backend struct {
 	id             uint64 // see identity
 	blocks         int    // index capacity in blocks as last set
 	size           size
+	others         others
+	gateway        bool // of several model servers
+	told           bool // the engine has said how many tokens were cached
 	lastCold       uint64
 	picks          [NumOutcomes]uint64
 	matched        int64
@@ -107,10 +109,14 @@ func (f *Fleet) SetParams(p Params) {
 func (f *Fleet) SetIndexParams(p index.Params) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	other := p.CapacityTokens != f.ip.CapacityTokens || p.TiersFactor != f.ip.TiersFactor
 	f.ip = p
 	f.index.SetParams(p)
 	for slot := range f.backends {
 		if f.backends[slot].live {
+			if other {
+				f.backends[slot].size.restart()
+			}
 			f.setCapacity(slot, true)
 		}
 	}
@@ -222,10 +228,11 @@ func (f *Fleet) Observe(slot int, s load.Sample, now Instant) {
 	}
 	if f.load.Observe(slot, s, now) {
 		f.index.Forget(slot)
-		f.backends[slot].size = size{} // it may have been given another cache
+		f.backends[slot].size.restart() // it may have been given another cache
 	}
-	if v := f.load.View(slot, now); s.HasQueue {
-		f.others.add(v.Others, v.Own)
+	f.backends[slot].gateway = s.Engines > 0
+	if s.HasQueue {
+		f.backends[slot].others.add(s.Waiting+s.Running, f.load.View(slot, now).Own)
 	}
 	f.setCapacity(slot, false)
 }

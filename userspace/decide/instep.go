@@ -13,11 +13,11 @@ const (
 // than one step.
 func indifferent(cs []Candidate) bool {
 	for i := range cs {
-		if cs[i].fill() != cs[0].fill() {
+		if cs[i].Uncached != cs[0].Uncached {
 			return false
 		}
 	}
-	return cs[0].fill() <= spreadBatch
+	return cs[0].Uncached <= spreadBatch
 }
 
 // short says whether the engine had requests waiting for KV memory when it was

@@ -78,7 +78,7 @@ func (l *Line[T]) Until(now Instant) time.Duration { return l.waiters[0].Came + 
 // Add takes in a request to which Route answered ReasonNoRoom with d. One that Ready
 // gave out may come back, and keeps its place.
 func (l *Line[T]) Add(w *Waiter[T], d Decision) {
-	w.needs, w.uncached, w.asked = d.Needs, d.Uncached, l.looks
+	w.needs, w.uncached, w.asked = d.Needs, d.Uncached-d.Left, l.looks
 	w.due, w.can = false, false
 	at := sort.Search(len(l.waiters), func(i int) bool { return l.waiters[i].Came > w.Came })
 	l.waiters = slices.Insert(l.waiters, at, w)
@@ -149,7 +149,7 @@ func (l *Line[T]) Ready(a Asker, now Instant) []*Waiter[T] {
 	}
 	for _, w := range l.worthAsking() {
 		d := a.Ask(w.Request, now)
-		w.uncached, w.asked = d.Uncached, l.looks
+		w.uncached, w.asked = d.Uncached-d.Left, l.looks
 		if d.Reason == ReasonNoRoom {
 			w.needs = d.Needs
 			continue

@@ -22,60 +22,74 @@ const (
 	homeFew = 2
 )
 
-// others is a forgetful count of requests in flight over the polls of all backends.
-type others struct{ theirs, own float64 }
+// others is a forgetful count over the polls of one backend of the requests that the
+// engine has and of own ones in flight. Single polls are off either way: own ones are on
+// their way, or have ended and are not noticed.
+type others struct{ all, own float64 }
 
-func (o *others) add(theirs, own int) {
-	o.theirs = othersDecay*o.theirs + float64(theirs)
+func (o *others) add(all, own int) {
+	o.all = othersDecay*o.all + float64(max(all, 0))
 	o.own = othersDecay*o.own + float64(own)
 }
 
-// some says whether others send requests to the same backends.
-func (o *others) some() bool { return o.theirs > othersSome*o.own }
+// some says whether others send requests there. One poll that shows one is not enough.
+func (o *others) some() bool { return o.all-o.own > othersSome*(o.own+1) }
 
-// Shared says whether others send requests to the same backends, as far as polls show.
+// Shared says whether others send requests to the backends too, as far as polls show.
 func (f *Fleet) Shared() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.others.some()
+	var sum others
+	for slot := range f.backends {
+		if b := &f.backends[slot]; b.live && !b.gateway {
+			sum.all, sum.own = sum.all+b.others.all, sum.own+b.others.own
+		}
+	}
+	return sum.some()
 }
 
 // share adds to the question and to the candidates what a policy that spreads asks for
-// where others send requests to them as well.
+// where others send requests to the same backends.
 func (f *Fleet) share(r *Request, q *Question) {
-	if !f.others.some() {
-		return
-	}
-	for i := range f.cands {
-		c, v := &f.cands[i], &f.views[i]
-		c.Others, c.Served = v.Others, v.Served
-	}
 	keys := keysOf(r)
-	if !f.params.SharedKeys || len(keys) == 0 {
-		return
-	}
-	q.Shared = true
-	deep, holders := 0, 0
+	var sum others
+	takes, deep, holders := 0, 0, 0
 	for i := range f.cands {
-		switch run := f.cands[i].Run; {
-		case run > deep:
-			deep, holders = run, 1
-		case run == deep:
+		c := &f.cands[i]
+		b := &f.backends[c.Slot]
+		if !c.Takes() || b.gateway {
+			continue
+		}
+		takes++
+		sum.all, sum.own = sum.all+b.others.all, sum.own+b.others.own
+		switch {
+		case c.Run > deep:
+			deep, holders = c.Run, 1
+		case c.Run == deep:
 			holders++
 		}
+	}
+	if q.Shared = takes > 1 && len(keys) > 0 && sum.some(); !q.Shared {
+		return
 	}
 	first := keys[min(deep, len(keys)-1)]
 	home := -1
 	for i := range f.cands {
 		c := &f.cands[i]
-		c.Home = rendezvous(first, f.backends[c.Slot].id)
-		if c.Takes() && (home < 0 || c.Home > f.cands[home].Home) {
-			home = i
+		if b := &f.backends[c.Slot]; c.Takes() && !b.gateway {
+			c.Home = rendezvous(first, b.id)
+			if home < 0 || c.Home > f.cands[home].Home {
+				home = i
+			}
 		}
 	}
-	// Who alone holds the longest run has been sent this prompt so far, by others too.
-	if home >= 0 && deep < len(keys) && (deep == 0 || holders > homeFew) {
-		c := &f.cands[home]
+	if deep == len(keys) {
+		return
+	}
+	c := &f.cands[home]
+	// Where one or two hold the longest run, others have sent them what follows as well. And
+	// where requests wait for memory, what was left is about to be evicted.
+	if (deep == 0 || holders > homeFew) && !c.short() {
 		c.Left = int64(homeHeld * float64(c.Uncached))
 	}
 }

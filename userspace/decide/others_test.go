@@ -98,6 +98,77 @@ func TestHomes(t *testing.T) {
 			t.Error("twelve of thirty-two do not")
 		}
 	})
+	t.Run("nor are polls that are late", func(t *testing.T) {
+		f := newFleet(t, 1, func(p *Params) { p.Policy = PricedSpread })
+		last, since := 0, 0
+		rnd := newRand(5)
+		for range 400 { // the engine tells how many there were a poll ago
+			var ts []Ticket
+			for range rnd.IntN(5) {
+				tk, _ := f.Route(long(1<<32), 0)
+				ts = append(ts, tk)
+			}
+			f.Observe(0, load.Sample{Running: last, HasQueue: true}, 0)
+			last = len(ts)
+			if f.Shared() {
+				since++
+			}
+			for _, tk := range ts {
+				tk.Done(0)
+			}
+		}
+		if since > 40 {
+			t.Errorf("shared after %d of 400 polls", since)
+		}
+		for range 100_000 {
+			f.Observe(0, load.Sample{HasQueue: true}, 0)
+		}
+		if f.Shared() {
+			t.Error("shared after a night without requests")
+		}
+	})
+	t.Run("others at another model's backends are not here", func(t *testing.T) {
+		f := newFleet(t, 2, func(p *Params) { p.Policy, p.SharedKeys = PricedSpread, true })
+		busy := f.Add(Spec{Site: "local", Name: "z", Models: []string{"common"}})
+		f.Observe(busy, load.Sample{Running: 50, HasQueue: true}, 0)
+		if d := send(f, prompt(1<<32, 200)); d.Left != 0 || !f.Shared() {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("nor are those behind a gateway, and it is no home", func(t *testing.T) {
+		f := stranger(1, names...)
+		g := f.Add(Spec{Site: "far", Name: "gateway"})
+		f.Observe(g, load.Sample{Running: 50, Engines: 8, HasQueue: true}, 0)
+		for p := range key.Key(40) {
+			if d := send(f, long((p+1)<<32)); d.Left == 0 || d.Slot == g {
+				t.Errorf("%+v", d)
+			}
+		}
+		h := newFleet(t, 2, func(p *Params) { p.Policy, p.SharedKeys = PricedSpread, true })
+		g = h.Add(Spec{Site: "far", Name: "gateway", Models: []string{"m"}})
+		h.Observe(g, load.Sample{Running: 50, Engines: 8, HasQueue: true}, 0)
+		if d := send(h, prompt(1<<32, 200)); d.Left != 0 || h.Shared() {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("a lone backend is nobody's home", func(t *testing.T) {
+		f := stranger(1, "a")
+		if d := send(f, long(1<<32)); d.Left != 0 {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("engines short of memory come last for what all lack", func(t *testing.T) {
+		f := stranger(1, "a", "b")
+		f.Observe(0, load.Sample{Running: 3, Waiting: 20, HasQueue: true, KVUse: 0.97, HasKV: true}, 0)
+		f.Observe(1, load.Sample{Running: 3, HasQueue: true, KVUse: 0.5, HasKV: true}, 0)
+		for p := range key.Key(40) {
+			r := prompt((p+1)<<32, 30)
+			r.Model = ""
+			if d := send(f, r); d.Slot != 1 {
+				t.Fatalf("%+v", d)
+			}
+		}
+	})
 	t.Run("other policies have none", func(t *testing.T) {
 		f := stranger(1, names...)
 		p := f.Params()
@@ -157,6 +228,15 @@ func TestHomes(t *testing.T) {
 		g := stranger(1, names...)
 		g.Drain(home, true)
 		if d := send(g, long(1<<32)); d.Slot == home || d.Left != 6400 {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("one without memory has nothing left", func(t *testing.T) {
+		f := stranger(1, names...)
+		home := send(f, long(1<<32)).Slot
+		g := stranger(1, names...)
+		g.Observe(home, load.Sample{Running: 3, Waiting: 1, HasQueue: true, KVUse: 0.95, HasKV: true}, 0)
+		if d := send(g, long(1<<32)); d.Left != 0 {
 			t.Errorf("%+v", d)
 		}
 	})

@@ -68,13 +68,15 @@ func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) 
 	f.candidates(r, &q, now)
 	if policies[f.params.Policy].spreads {
 		f.spread(r, &q, now)
-		f.share(r, &q)
 		q.MayWait = r.MayWait
 	}
 	if r.Pinned >= 0 {
 		return f.pinned(r, &q), m
 	}
 	f.nearest(r.Site)
+	if policies[f.params.Policy].spreads && f.params.SharedKeys {
+		f.share(r, &q)
+	}
 	return Decide(&f.params, &q, f.cands, rnd), m
 }
 
@@ -114,6 +116,9 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
 		c.Queue, c.Measured = v.Queue, v.Measured
 		c.KVUse, c.HasKV, c.Held = v.KVUse, v.HasKV, v.HeldTok
+		if f.backends[slot].others.some() {
+			c.Others, c.Served = v.Others, v.Served
+		}
 		c.Waiting, c.Claimed, c.Since, c.Capacity = v.Waiting, v.Claimed, v.Since, v.Capacity
 		c.LastCold = f.backends[slot].lastCold
 		for _, t := range r.Tried {

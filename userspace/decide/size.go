@@ -20,9 +20,9 @@ const (
 	// whole blocks.
 	sizeBlur   = 0.25
 	sizeBlocks = 256
-	// sizeQueue is the number of uncached tokens before a prompt from which on it waits
-	// so long that what it would have found may have gone meanwhile.
-	sizeQueue = 30000
+	// sizeQueue is the number of own uncached tokens in flight before a prompt from which
+	// on it waits so long that what it would have found may have gone meanwhile.
+	sizeQueue = 120000
 	// sizeSure is how much more must show the memory too small than too large before it
 	// grows: one that is too large fails everywhere, one that is too small only costs.
 	sizeSure  = 30
@@ -33,7 +33,9 @@ const (
 type size struct {
 	log              float64 // of the factor to what the engine says
 	stale, forgotten float64 // forgetful sums of tokens believed and not there, there and not believed
+	vain             float64 // tokens believed of prompts that ended before they were prefilled
 	candid           bool    // the engine has told that nothing was cached
+	epoch            uint32  // of the engine's process, and of what it is compared with
 }
 
 // expectation is what was known of a prompt when it was sent.
@@ -42,6 +44,37 @@ type expectation struct {
 	known  int64 // of them, in the memory of the backend
 	once   int64 // of them, known or given up for want of room
 	queue  int64 // own uncached tokens that were in flight there
+	epoch  uint32
+}
+
+// scaled is e for a prompt whose length is known by now: bytes per token are a mean.
+func (e expectation) scaled(tokens int64) expectation {
+	if tokens <= 0 || e.tokens <= 0 {
+		return e
+	}
+	by := float64(tokens) / float64(e.tokens)
+	e.known, e.once = int64(float64(e.known)*by), int64(float64(e.once)*by)
+	e.tokens = tokens
+	return e
+}
+
+// restart forgets what was learned: there is another engine, or another size to compare with.
+func (s *size) restart() { *s = size{epoch: s.epoch + 1} }
+
+// cancelled takes in a prompt that ended before it was prefilled. It was believed to be
+// there from its head on.
+func (s *size) cancelled(e *expectation) {
+	if e.epoch == s.epoch {
+		s.vain += float64(e.tokens - e.known)
+	}
+}
+
+// silent takes in that the engine did not say what was cached. If something must have
+// been, it does not tell of misses: the same engine may in one API and not in another.
+func (s *size) silent(e *expectation) {
+	if apart(e.known, 0) > 0 {
+		s.candid = false
+	}
 }
 
 // factor is how many times as much there is room for as the engine says.
@@ -51,7 +84,7 @@ func (s *size) factor() float64 { return math.Exp(s.log) }
 // where that is none: then only what they found would count, and nothing is learned.
 func (s *size) learn(e *expectation, cached int64) {
 	s.candid = s.candid || cached == 0
-	if e.tokens <= 0 || !s.candid {
+	if e.tokens <= 0 || !s.candid || e.epoch != s.epoch {
 		return
 	}
 	stale := apart(e.known-cached, e.known)
@@ -61,7 +94,11 @@ func (s *size) learn(e *expectation, cached int64) {
 	if s.forgotten < sizeSure*s.stale {
 		forgotten = 0 // the order of use is off, not the size
 	}
-	if e.queue > sizeQueue {
+	vain := min(s.vain, stale)
+	s.vain = sizeDecay * (s.vain - vain)
+	stale -= vain
+	// What was sent before may not have been prefilled yet, or be gone by now.
+	if q := float64(e.queue); q >= stale || q > sizeQueue {
 		stale = 0
 	}
 	most := math.Log(sizeMost)

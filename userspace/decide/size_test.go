@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/userspace/index"
+	"github.com/tautline/tautline/userspace/key"
 	"github.com/tautline/tautline/userspace/load"
 )
 
@@ -17,20 +18,21 @@ func TestWhatACacheTeaches(t *testing.T) {
 		cached int64
 		want   float64 // factor afterwards
 	}{
-		{"as believed", expectation{10000, 8000, 8000, 0}, 8000, 1},
-		{"as good as believed: blocks, estimates", expectation{10000, 8000, 8000, 0}, 5800, 1},
-		{"all of it gone", expectation{10000, 10000, 10000, 0}, 0, step(-0.1)},
-		{"half of it gone", expectation{10000, 8000, 8000, 0}, 4000, step(-0.04)},
-		{"gone while it waited", expectation{10000, 10000, 10000, 40000}, 0, 1},
-		{"forgotten but there", expectation{10000, 0, 10000, 0}, 10000, step(0.2)},
-		{"forgotten, there, and it waited", expectation{10000, 0, 10000, 40000}, 10000, step(0.2)},
-		{"forgotten, and half there", expectation{10000, 0, 8000, 0}, 4000, step(0.08)},
-		{"forgotten and gone", expectation{10000, 0, 10000, 0}, 0, 1},
-		{"others sent it there", expectation{10000, 0, 0, 0}, 10000, 1},
-		{"an answer is cached too", expectation{10000, 6000, 6000, 0}, 9000, 1},
-		{"too short to tell", expectation{300, 200, 200, 0}, 0, 1},
-		{"an empty prompt", expectation{0, 0, 0, 0}, 0, 1},
-		{"more than there is", expectation{10000, 0, 10000, 0}, 1 << 40, step(0.2)},
+		{"as believed", expectation{tokens: 10000, known: 8000, once: 8000, queue: 0}, 8000, 1},
+		{"as good as believed: blocks, estimates", expectation{tokens: 10000, known: 8000, once: 8000, queue: 0}, 5800, 1},
+		{"all of it gone", expectation{tokens: 10000, known: 10000, once: 10000, queue: 0}, 0, step(-0.1)},
+		{"half of it gone", expectation{tokens: 10000, known: 8000, once: 8000, queue: 0}, 4000, step(-0.04)},
+		{"gone while it waited", expectation{tokens: 10000, known: 10000, once: 10000, queue: 40000}, 0, 1},
+		{"sent before, and as much is still to be prefilled", expectation{tokens: 10000, known: 10000, once: 10000, queue: 10000}, 0, 1},
+		{"forgotten but there", expectation{tokens: 10000, known: 0, once: 10000, queue: 0}, 10000, step(0.2)},
+		{"forgotten, there, and it waited", expectation{tokens: 10000, known: 0, once: 10000, queue: 40000}, 10000, step(0.2)},
+		{"forgotten, and half there", expectation{tokens: 10000, known: 0, once: 8000, queue: 0}, 4000, step(0.08)},
+		{"forgotten and gone", expectation{tokens: 10000, known: 0, once: 10000, queue: 0}, 0, 1},
+		{"others sent it there", expectation{tokens: 10000, known: 0, once: 0, queue: 0}, 10000, 1},
+		{"an answer is cached too", expectation{tokens: 10000, known: 6000, once: 6000, queue: 0}, 9000, 1},
+		{"too short to tell", expectation{tokens: 300, known: 200, once: 200, queue: 0}, 0, 1},
+		{"an empty prompt", expectation{tokens: 0, known: 0, once: 0, queue: 0}, 0, 1},
+		{"more than there is", expectation{tokens: 10000, known: 0, once: 10000, queue: 0}, 1 << 40, step(0.2)},
 	} {
 		s := size{candid: true}
 		s.learn(&c.e, c.cached)
@@ -41,7 +43,7 @@ func TestWhatACacheTeaches(t *testing.T) {
 }
 
 func TestAMemoryThatFailsDoesNotGrow(t *testing.T) {
-	stale, forgotten := expectation{1000, 1000, 1000, 0}, expectation{1000, 0, 1000, 0}
+	stale, forgotten := expectation{tokens: 1000, known: 1000, once: 1000, queue: 0}, expectation{tokens: 1000, known: 0, once: 1000, queue: 0}
 	s := size{candid: true}
 	s.learn(&stale, 0)
 	was := s.factor()
@@ -69,7 +71,7 @@ func TestAMemoryThatFailsDoesNotGrow(t *testing.T) {
 // small.
 func TestEnginesThatTellHalfTeachNothing(t *testing.T) {
 	var s size
-	forgotten := expectation{1000, 0, 1000, 0}
+	forgotten := expectation{tokens: 1000, known: 0, once: 1000, queue: 0}
 	for range 10 {
 		s.learn(&forgotten, 1000)
 	}
@@ -102,8 +104,8 @@ func TestTheMemoryFollowsTheCache(t *testing.T) {
 	for range 10 {
 		ask(-1) // it does not say
 	}
-	if s := state(t, f, 0, 0); s.IndexCapacity != said || s.CachedTokens != 0 || s.UsageTokens != 6400 {
-		t.Fatalf("a silent engine: %d blocks, %d of %d tokens cached; want %d, 0 of 6400", s.IndexCapacity, s.CachedTokens, s.UsageTokens, said)
+	if s := state(t, f, 0, 0); s.IndexCapacity != said || s.CachedTokens != 0 || s.UsageTokens != 70400 {
+		t.Fatalf("a silent engine: %d blocks, %d of %d tokens cached; want %d, 0 of 70400", s.IndexCapacity, s.CachedTokens, s.UsageTokens, said)
 	}
 	for range 7 {
 		ask(0)
@@ -161,5 +163,121 @@ func TestTheMemoryGrows(t *testing.T) {
 	}
 	if got := state(t, f, 0, now).IndexCapacity; got < 200 {
 		t.Errorf("%d blocks, said %d; both prompts need 200", got, said)
+	}
+}
+
+// teach runs a prompt through: sent, prefilled, answered with that usage.
+func teach(f *Fleet, r Request, now Instant, promptTokens, cached int) {
+	tk, _ := f.Route(r, now)
+	tk.Confirm(now)
+	tk.FirstToken(now)
+	tk.Usage(promptTokens, cached, 10)
+	tk.Done(now)
+}
+
+// sized is a fleet of one backend whose cache holds 64,000 tokens and whose engine has
+// told that nothing was cached.
+func sized(t *testing.T) *Fleet {
+	f := newFleet(t, 1, func(p *Params) { p.Policy = PricedSpread })
+	f.Observe(0, load.Sample{CapacityTok: 64000, HasQueue: true, HasPromptToks: true, PromptTokens: 100}, 0)
+	teach(f, prompt(1, 10), 0, 640, 0)
+	return f
+}
+
+// What looks like a cache of another size, and is not.
+func TestWhatDoesNotTeachASize(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(f *Fleet, i int)
+	}{
+		{"a burst of the same prompt, prefilled side by side", func(f *Fleet, i int) {
+			var ts []Ticket
+			for range 4 {
+				tk, _ := f.Route(prompt(key.Key(i)<<32, 100), 0)
+				tk.Confirm(0)
+				ts = append(ts, tk)
+			}
+			for _, tk := range ts {
+				tk.FirstToken(0)
+				tk.Usage(6400, 0, 10)
+				tk.Done(0)
+			}
+		}},
+		{"prompts of fewer tokens than most of their length", func(f *Fleet, i int) {
+			teach(f, prompt(1<<40, 100), 0, 3200, 3200*i/(i+1)/16*16)
+		}},
+		{"prompts that are given up before they are prefilled", func(f *Fleet, i int) {
+			r := prompt(key.Key(i)<<32, 100)
+			tk, _ := f.Route(r, 0)
+			tk.Confirm(0) // the head
+			tk.Done(0)    // the client leaves, and asks again
+			teach(f, r, 0, 6400, 0)
+		}},
+		{"an engine that says nothing where nothing was cached", func(f *Fleet, i int) {
+			r := prompt(1<<40, 100)
+			cached := -1
+			if i%10 == 0 {
+				cached = 6400
+			}
+			teach(f, r, 0, 6400, cached)
+		}},
+		{"a prompt sent before a restart", func(f *Fleet, i int) {
+			teach(f, prompt(1<<40, 100), 0, 6400, 6400)
+			tk, _ := f.Route(prompt(1<<40, 100), 0)
+			f.Observe(0, load.Sample{CapacityTok: 64000, HasQueue: true, HasPromptToks: true, PromptTokens: float64(90 - i)}, 0)
+			tk.Usage(6400, 0, 10)
+			tk.Done(0)
+		}},
+	} {
+		f := sized(t)
+		for i := range 60 {
+			c.do(f, i+1)
+		}
+		if got := state(t, f, 0, 0).SizeFactor; math.Abs(got-1) > 0.1 {
+			t.Errorf("%s: factor %.3f", c.name, got)
+		}
+	}
+}
+
+// A factor belongs to the size that it was learned beside.
+func TestASizeThatIsSetAnewIsNotCorrected(t *testing.T) {
+	f := sized(t)
+	for range 20 {
+		teach(f, prompt(1<<40, 100), 0, 6400, 0)
+	}
+	if got := state(t, f, 0, 0); got.SizeFactor > 0.3 {
+		t.Fatalf("factor %.3f after twenty misses", got.SizeFactor)
+	}
+	ip := index.Default()
+	ip.TTL = time.Minute
+	f.SetIndexParams(ip)
+	if got := state(t, f, 0, 0).SizeFactor; got > 0.3 {
+		t.Errorf("factor %.3f after another TTL", got)
+	}
+	ip.CapacityTokens = 8000
+	f.SetIndexParams(ip)
+	if got := state(t, f, 0, 0); got.SizeFactor != 1 || got.IndexCapacity != ip.Blocks(0, 4) {
+		t.Errorf("factor %.3f, %d blocks after a size was set", got.SizeFactor, got.IndexCapacity)
+	}
+	g := newFleet(t, 1, func(p *Params) { p.Policy = PricedSpread }) // its engine says no size
+	for range 20 {
+		teach(g, prompt(1<<40, 100), 0, 6400, 0)
+	}
+	if got := state(t, g, 0, 0).SizeFactor; got != 1 {
+		t.Errorf("factor %.3f of a size that nobody knows", got)
+	}
+}
+
+// Once an engine has told what was cached, its silence counts as nothing.
+func TestSilenceCountsOnceAnEngineHasTold(t *testing.T) {
+	f := newFleet(t, 1, nil)
+	teach(f, prompt(1, 10), 0, 640, -1)
+	if s := state(t, f, 0, 0); s.UsageTokens != 0 {
+		t.Errorf("%d tokens of an engine that never told", s.UsageTokens)
+	}
+	teach(f, prompt(1, 10), 0, 640, 600)
+	teach(f, prompt(1, 10), 0, 640, -1)
+	if s := state(t, f, 0, 0); s.UsageTokens != 1280 || s.CachedTokens != 600 {
+		t.Errorf("%d of %d tokens, want 600 of 1280", s.CachedTokens, s.UsageTokens)
 	}
 }

@@ -27,6 +27,7 @@ type flight struct {
 	busy       bool
 	settled    bool // the marks were used up
 	counted    bool // the keys count in the demand
+	began      bool // its prompt is prefilled, or that cannot be seen
 	generation uint32
 	slot       int
 	model      int
@@ -53,7 +54,7 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	}
 	f.flights++
 	fl.use++
-	fl.busy, fl.next = true, nil
+	fl.busy, fl.next, fl.began = true, nil, !r.Stream
 	fl.slot, fl.generation = d.Slot, f.backends[d.Slot].generation
 	fl.model, fl.bytes = 0, 0
 	if len(r.Keys) > 0 { // else Bytes may be anything: nothing to learn from
@@ -100,6 +101,7 @@ func (t Ticket) FirstToken(now Instant) {
 	t.f.mu.Lock()
 	defer t.f.mu.Unlock()
 	if fl := t.flight(); fl != nil {
+		fl.began = true
 		t.f.load.FirstToken(fl.held, now)
 	}
 }
@@ -137,8 +139,9 @@ func (t Ticket) Withdraw(Instant) {
 // marked there.
 func (f *Fleet) expects(r *Request, d *Decision, keys []key.Key) expectation {
 	e := expectation{tokens: d.PromptTokens, known: d.PromptTokens - d.Uncached}
-	once := r.covered(d.Run + f.index.Evicted(d.Slot, keys, d.Run))
+	once := r.covered(f.index.Once(d.Slot, keys))
 	e.once = max(matched(d.PromptTokens, once, r.whole(r.covered(len(keys)))), e.known)
+	e.epoch = f.backends[d.Slot].size.epoch
 	for i := range f.cands {
 		if c := &f.cands[i]; c.Slot == d.Slot {
 			e.queue = c.Tokens
@@ -165,10 +168,19 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 		slot = -1
 	} else {
 		b := &t.f.backends[slot]
-		if cachedTokens >= 0 {
+		b.told = b.told || cachedTokens >= 0
+		if b.told { // since then it may be silent where nothing was cached
 			b.reportedPrompt += int64(max(promptTokens, 0))
-			b.reportedCached += int64(cachedTokens)
-			b.size.learn(&fl.expects, int64(cachedTokens))
+			b.reportedCached += int64(max(cachedTokens, 0))
+		}
+		fl.began = true
+		e := fl.expects.scaled(int64(promptTokens))
+		switch {
+		case b.blocks == 0 || b.gateway: // nothing to correct, or many caches
+		case cachedTokens < 0:
+			b.size.silent(&e)
+		default:
+			b.size.learn(&e, int64(cachedTokens))
 			t.f.setCapacity(slot, false)
 		}
 	}
@@ -198,6 +210,9 @@ func (t Ticket) end(f *Fleet, now Instant) {
 	f.index.End(fl.mark)
 	if fl.counted {
 		f.demand.remove(fl.keys)
+	}
+	if b := &f.backends[fl.slot]; !fl.began && b.live && b.generation == fl.generation {
+		b.size.cancelled(&fl.expects)
 	}
 	f.load.End(fl.held, now)
 	fl.busy, fl.mark, fl.held = false, index.Mark{}, load.Reservation{}

@@ -118,7 +118,7 @@ func (x *Index) SetCapacity(slot, blocks int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if s := x.shelf(slot); s != nil {
-		s.blocks = max(blocks, 0)
+		s.blocks = min(max(blocks, 0), maxCapacity)
 		x.evict(slot, s, 0)
 	}
 }

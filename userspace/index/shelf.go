@@ -188,6 +188,7 @@ func (s *shelf) enter(k key.Key) (e int32, isNew bool) {
 		i = s.probe(k)
 	}
 	s.count++
+	s.evicted.forget(k)
 	e = s.take()
 	s.entries[e].key = k
 	s.table[i] = place(hash(k)&^math.MaxUint32 | uint64(e))

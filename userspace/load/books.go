@@ -181,6 +181,7 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 	}
 	if restart {
 		a.window.reset() // the queue of the dead process
+		a.others, a.served = 0, 0
 	}
 	keep := a.sample
 	a.sample, a.sampled, a.at, a.failures, a.since = s, true, now, 0, 0
@@ -205,13 +206,14 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 }
 
 // count works out how many requests of others the engine has. Own ones that it has not
-// taken up yet, or that end, make them seem fewer, never more. Of others and own ones as
-// many are taken to wait.
+// taken up yet make them seem fewer, those whose end it has not noticed more. Of others
+// and own ones as many are taken to wait. What a gateway counts is spread over a site.
 func (a *account) count(s *Sample) {
 	waiting, running := max(s.Waiting, 0), max(s.Running, 0)
-	a.own = a.requests
-	a.others = max(waiting+running-a.own, 0)
-	a.served = 0
+	a.own, a.others, a.served = a.requests, 0, 0
+	if s.Engines == 0 {
+		a.others = max(waiting+running-a.own, 0)
+	}
 	if a.others > 0 {
 		a.served = a.others - waiting*a.others/(waiting+running)
 	}

@@ -460,9 +460,17 @@ func TestOthers(t *testing.T) {
 		if v := b.View(0, sec+Default().Window+1); v.Others != 0 || v.Own != 0 {
 			t.Errorf("%s: %d others long after", c.name, v.Others)
 		}
-		b.Observe(0, Sample{KVUse: 0.5, HasKV: true}, 2*sec) // says nothing of queues
+		b.Observe(0, Sample{KVUse: 0.5, HasKV: true, HasPromptToks: true, PromptTokens: 9}, 2*sec) // says nothing of queues
 		if v := b.View(0, 2*sec); v.Others != c.wantOthers {
 			t.Errorf("%s: %d others after a poll that does not say", c.name, v.Others)
+		}
+		b.Observe(0, Sample{KVUse: 0.5, HasKV: true, HasPromptToks: true, PromptTokens: 1}, 3*sec)
+		if v := b.View(0, 3*sec); v.Others != 0 {
+			t.Errorf("%s: %d others at an engine that restarted", c.name, v.Others)
+		}
+		b.Observe(0, Sample{Waiting: 90, Running: 9, Engines: 4, HasQueue: true}, 4*sec)
+		if v := b.View(0, 4*sec); v.Others != 0 || v.Served != 0 {
+			t.Errorf("%s: %d others behind a gateway", c.name, v.Others)
 		}
 	}
 }

@@ -246,6 +246,7 @@ func (f *Fleet) setCapacity(slot int, always bool) {
 	b := &f.backends[slot]
 	blocks := f.ip.Blocks(v.CapacityTok, v.BytesPerToken)
 	if blocks > 0 {
+		b.size.least = min(float64(f.ip.FirstTier(v.CapacityTok, v.BytesPerToken))/float64(blocks), 1)
 		blocks = max(int(float64(blocks)*f.sizeFactor(b)), 1)
 	}
 	off := float64(blocks - b.blocks)

@@ -3,9 +3,9 @@ package decide
 import "math"
 
 // The memory of a backend is as large as its engine's cache, by what the engine or the
-// configuration says. Engines hold less where answers and requests of others take room,
-// and more where another tier keeps what the first gives up. What was in the cache, as
-// responses tell, corrects it.
+// configuration says. There may be more, where another tier keeps what the first gives up,
+// and less than the configuration says, but not less than the engine itself does. What was
+// in the cache, as responses tell, corrects it.
 
 const (
 	// sizeStep is by how much a prompt that was wholly misjudged changes the size,
@@ -31,7 +31,8 @@ const (
 
 // size is what was learned about the cache of one backend.
 type size struct {
-	log              float64 // of the factor to what the engine says
+	log              float64 // of the factor to what the engine or the configuration says
+	least            float64 // factor that makes it as large as the engine itself says; 0 = it does not
 	stale, forgotten float64 // forgetful sums of tokens believed and not there, there and not believed
 	vain             float64 // tokens believed of prompts that ended before they were prefilled
 	candid           bool    // the engine has told that nothing was cached
@@ -59,7 +60,7 @@ func (e expectation) scaled(tokens int64) expectation {
 }
 
 // restart forgets what was learned: there is another engine, or another size to compare with.
-func (s *size) restart() { *s = size{epoch: s.epoch + 1} }
+func (s *size) restart() { *s = size{epoch: s.epoch + 1, least: s.least} }
 
 // cancelled takes in a prompt that ended before it was prefilled. It was believed to be
 // there from its head on.
@@ -77,8 +78,8 @@ func (s *size) silent(e *expectation) {
 	}
 }
 
-// factor is how many times as much there is room for as the engine says.
-func (s *size) factor() float64 { return math.Exp(s.log) }
+// factor is how many times as much there is room for as the engine or the configuration says.
+func (s *size) factor() float64 { return max(math.Exp(s.log), s.least) }
 
 // learn takes in how many tokens the engine found in its cache. Some engines say nothing
 // where that is none: then only what they found would count, and nothing is learned.
@@ -102,7 +103,7 @@ func (s *size) learn(e *expectation, cached int64) {
 		stale = 0
 	}
 	most := math.Log(sizeMost)
-	s.log = min(max(s.log+sizeStep*(sizeGrow*forgotten-stale)/float64(e.tokens), -most), most)
+	s.log = min(max(s.log+sizeStep*(sizeGrow*forgotten-stale)/float64(e.tokens), math.Log(max(s.least, 1./sizeMost))), most)
 }
 
 // apart returns by how many tokens of a stretch two counts differ, 0 where that may be

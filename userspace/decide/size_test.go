@@ -91,7 +91,8 @@ func TestEnginesThatTellHalfTeachNothing(t *testing.T) {
 // priced-spread, until the engine restarts.
 func TestTheMemoryFollowsTheCache(t *testing.T) {
 	f := newFleet(t, 1, func(p *Params) { p.Policy = PricedSpread })
-	report := load.Sample{CapacityTok: 64000, HasQueue: true, HasPromptToks: true, PromptTokens: 100}
+	f.SetIndexParams(tiers(8))
+	report := load.Sample{CapacityTok: 8000, HasQueue: true, HasPromptToks: true, PromptTokens: 100}
 	f.Observe(0, report, 0)
 	said := state(t, f, 0, 0).IndexCapacity
 	ask := func(cached int) {
@@ -114,6 +115,13 @@ func TestTheMemoryFollowsTheCache(t *testing.T) {
 	if small.IndexCapacity > said*6/10 || small.SizeFactor > 0.6 {
 		t.Fatalf("%d blocks, factor %.2f after seven misses, want half of %d", small.IndexCapacity, small.SizeFactor, said)
 	}
+	for range 60 {
+		ask(0)
+	}
+	if got := state(t, f, 0, 0); got.IndexCapacity != said/8 || math.Abs(got.SizeFactor-1./8) > 1e-9 {
+		t.Fatalf("%d blocks, factor %.2f; the engine itself says %d", got.IndexCapacity, got.SizeFactor, said/8)
+	}
+	small = state(t, f, 0, 0)
 	p := f.Params()
 	p.Policy = Priced
 	f.SetParams(p)
@@ -166,6 +174,13 @@ func TestTheMemoryGrows(t *testing.T) {
 	}
 }
 
+// tiers are settings by which caches hold so many times what engines report.
+func tiers(factor float64) index.Params {
+	ip := index.Default()
+	ip.TiersFactor = factor
+	return ip
+}
+
 // teach runs a prompt through: sent, prefilled, answered with that usage.
 func teach(f *Fleet, r Request, now Instant, promptTokens, cached int) {
 	tk, _ := f.Route(r, now)
@@ -175,11 +190,12 @@ func teach(f *Fleet, r Request, now Instant, promptTokens, cached int) {
 	tk.Done(now)
 }
 
-// sized is a fleet of one backend whose cache holds 64,000 tokens and whose engine has
-// told that nothing was cached.
+// sized is a fleet of one backend whose cache holds 64,000 tokens, of which the engine
+// reports an eighth, and whose engine has told that nothing was cached.
 func sized(t *testing.T) *Fleet {
 	f := newFleet(t, 1, func(p *Params) { p.Policy = PricedSpread })
-	f.Observe(0, load.Sample{CapacityTok: 64000, HasQueue: true, HasPromptToks: true, PromptTokens: 100}, 0)
+	f.SetIndexParams(tiers(8))
+	f.Observe(0, load.Sample{CapacityTok: 8000, HasQueue: true, HasPromptToks: true, PromptTokens: 100}, 0)
 	teach(f, prompt(1, 10), 0, 640, 0)
 	return f
 }
@@ -224,7 +240,7 @@ func TestWhatDoesNotTeachASize(t *testing.T) {
 		{"a prompt sent before a restart", func(f *Fleet, i int) {
 			teach(f, prompt(1<<40, 100), 0, 6400, 6400)
 			tk, _ := f.Route(prompt(1<<40, 100), 0)
-			f.Observe(0, load.Sample{CapacityTok: 64000, HasQueue: true, HasPromptToks: true, PromptTokens: float64(90 - i)}, 0)
+			f.Observe(0, load.Sample{CapacityTok: 8000, HasQueue: true, HasPromptToks: true, PromptTokens: float64(90 - i)}, 0)
 			tk.Usage(6400, 0, 10)
 			tk.Done(0)
 		}},
@@ -248,13 +264,13 @@ func TestASizeThatIsSetAnewIsNotCorrected(t *testing.T) {
 	if got := state(t, f, 0, 0); got.SizeFactor > 0.3 {
 		t.Fatalf("factor %.3f after twenty misses", got.SizeFactor)
 	}
-	ip := index.Default()
+	ip := tiers(8)
 	ip.TTL = time.Minute
 	f.SetIndexParams(ip)
 	if got := state(t, f, 0, 0).SizeFactor; got > 0.3 {
 		t.Errorf("factor %.3f after another TTL", got)
 	}
-	ip.CapacityTokens = 8000
+	ip.CapacityTokens = 16000
 	f.SetIndexParams(ip)
 	if got := state(t, f, 0, 0); got.SizeFactor != 1 || got.IndexCapacity != ip.Blocks(0, 4) {
 		t.Errorf("factor %.3f, %d blocks after a size was set", got.SizeFactor, got.IndexCapacity)

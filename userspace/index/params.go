@@ -54,6 +54,12 @@ func (p Params) Validate() error {
 	return nil
 }
 
+// FirstTier is Blocks of what the engine reports and nothing else: there is at least as much.
+func (p Params) FirstTier(engineTokens int64, bytesPerToken float64) int {
+	p.TiersFactor, p.CapacityTokens = 1, 0
+	return p.Blocks(engineTokens, bytesPerToken)
+}
+
 // Blocks converts the KV capacity that an engine reports, in tokens, to blocks
 // of canonical prompt: what SetCapacity takes. CapacityTokens, when set, stands
 // in for the report. 0 = unknown.

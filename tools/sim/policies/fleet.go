@@ -8,6 +8,7 @@ import (
 	"github.com/tautline/tautline/tools/sim/traffic"
 	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/index"
+	"github.com/tautline/tautline/userspace/key"
 	"github.com/tautline/tautline/userspace/load"
 )
 
@@ -72,8 +73,12 @@ func newFleet(s Setup, policy decide.Policy, change func(*decide.Params), lp loa
 	p.EnoughBlocks = max(p.MinBlocks, int(math.Round(float64(p.EnoughBlocks)/scale)))
 	p.PrefillRate /= scale
 	ip := index.Default()
-	// So does the capacity that engines report, to the index.
-	ip.TiersFactor = s.Memory / scale
+	ip.TiersFactor = s.Memory
+	if s.Perfect { // a prefix is five keys, whatever its tokens
+		ip.TiersFactor /= scale
+	} else {
+		lp.BytesPerToken = float64(key.BlockBytes) / float64(s.BlockTokens) // of the index's blocks; prompts come with their tokens
+	}
 	if s.Unexplored {
 		p.Exploration = 0
 	}

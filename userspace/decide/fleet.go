@@ -65,6 +65,7 @@ type backend struct {
 	id             uint64 // see identity
 	blocks         int    // index capacity in blocks as last set
 	size           size
+	first          int // blocks that the engine itself says; 0 = it does not
 	others         others
 	gateway        bool // of several model servers
 	told           bool // the engine has said how many tokens were cached
@@ -246,7 +247,8 @@ func (f *Fleet) setCapacity(slot int, always bool) {
 	b := &f.backends[slot]
 	blocks := f.ip.Blocks(v.CapacityTok, v.BytesPerToken)
 	if blocks > 0 {
-		b.size.least = min(float64(f.ip.FirstTier(v.CapacityTok, v.BytesPerToken))/float64(blocks), 1)
+		b.first = f.ip.FirstTier(v.CapacityTok, v.BytesPerToken)
+		b.size.least = min(float64(b.first)/float64(blocks), 1)
 		blocks = max(int(float64(blocks)*f.sizeFactor(b)), 1)
 	}
 	off := float64(blocks - b.blocks)

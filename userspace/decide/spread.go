@@ -16,7 +16,7 @@ func (f *Fleet) spread(r *Request, q *Question, now Instant) {
 		c := &f.cands[i]
 		q.InFlight += c.Requests
 		// The tail of a prompt has no key and takes room all the same.
-		c.Age, c.Evicts = f.index.Evicts(c.Slot, max(q.Keys-c.Run, 1), max(q.Blocks-c.Blocks, 1), now)
+		c.Age, c.Evicts = f.index.Evicts(c.Slot, max(q.Keys-c.Run, 1), max(q.Blocks-c.Blocks, 1), f.backends[c.Slot].first, now)
 	}
 	// Who begins with a key begins with all before it, so their numbers fall.
 	keys := keysOf(r)

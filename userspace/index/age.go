@@ -40,22 +40,33 @@ func (h *entry) unmarked(ttl time.Duration) {
 	h.count, h.pending = 0, 0
 }
 
-// Evicts says whether the slot would have to give up a key to take in so many
-// more keys that cover so many blocks, and the age of the first one to go. What the slot holds is as of the latest mark, confirmation or
-// look-up.
-func (x *Index) Evicts(slot, keys, blocks int, now time.Duration) (age time.Duration, some bool) {
+// Evicts says whether a slot would have to give up a key to take in so many more keys that
+// cover so many blocks, and the age of the first one to go. tier is how many blocks the
+// engine's first tier holds, where that is known and the slot remembers more: what a fill
+// drives out of it counts as given up, at an age as if all was used at one rate; 0 = as
+// many as the slot. What the slot holds is as of the latest mark, confirmation or look-up.
+func (x *Index) Evicts(slot, keys, blocks, tier int, now time.Duration) (age time.Duration, some bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	s := x.shelf(slot)
 	if s == nil || s.count == 0 {
 		return 0, false
 	}
-	need := keys
-	if s.blocks > 0 {
-		need = blocks
+	smaller := tier > 0 && tier < s.blocks
+	switch {
+	case s.blocks == 0:
+		some = x.over(s, keys)
+	case smaller:
+		some = s.used+blocks > tier
+	default:
+		some = x.over(s, blocks)
 	}
-	if !x.over(s, need) {
+	if !some {
 		return 0, false
 	}
-	return x.age(&s.entries[s.first()], now), true
+	age = x.age(&s.entries[s.first()], now)
+	if smaller && s.used > tier {
+		age = time.Duration(float64(age) * float64(tier) / float64(s.used))
+	}
+	return age, true
 }

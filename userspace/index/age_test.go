@@ -10,7 +10,7 @@ func TestAgeOfWhatGoesFirst(t *testing.T) {
 	x := newIndex(t, 1, func(p *Params) { p.Capacity, p.TTL, p.PendingTTL = 10, 100*s, 10*s })
 	want := func(name string, keys, blocks int, age time.Duration, some bool) {
 		t.Helper()
-		if got, evicts := x.Evicts(0, keys, blocks, 20*s); got != age || evicts != some {
+		if got, evicts := x.Evicts(0, keys, blocks, 0, 20*s); got != age || evicts != some {
 			t.Errorf("%s: age %v, %v; want %v, %v", name, got, evicts, age, some)
 		}
 	}
@@ -40,10 +40,37 @@ func TestAgeOfWhatGoesFirst(t *testing.T) {
 	if _, held := x.Age(0, keys(0, 1)[0], 20*s); held {
 		t.Error("a forgotten key has an age")
 	}
-	if _, evicts := x.Evicts(7, 1, 1, 20*s); evicts {
+	if _, evicts := x.Evicts(7, 1, 1, 0, 20*s); evicts {
 		t.Error("a slot that does not exist evicts")
 	}
 	if _, held := x.Age(-1, 1, 20*s); held {
 		t.Error("a slot that does not exist holds a key")
+	}
+}
+
+// A slot that remembers more than the engine's first tier holds: a fill drives out what is
+// oldest there.
+func TestAFillDrivesOutOfTheFirstTier(t *testing.T) {
+	const s = time.Second
+	x := newIndex(t, 1, nil)
+	x.SetCapacity(0, 40)
+	hold(x, 0, keys(0, 10), 2*s)
+	for _, c := range []struct {
+		name         string
+		blocks, tier int
+		age          time.Duration
+		some         bool
+	}{
+		{"room in both", 10, 20, 0, false},
+		{"room in the second only", 11, 20, 18 * s, true},
+		{"more than the first tier is remembered", 1, 5, 9 * s, true},
+		{"a tier as large as the slot", 30, 40, 0, false},
+		{"a tier as large as the slot, no room", 31, 40, 18 * s, true},
+		{"a tier that is larger", 31, 400, 18 * s, true},
+		{"a tier that nobody knows", 11, 0, 0, false},
+	} {
+		if age, some := x.Evicts(0, 11, c.blocks, c.tier, 20*s); age != c.age || some != c.some {
+			t.Errorf("%s: age %v, %v; want %v, %v", c.name, age, some, c.age, c.some)
+		}
 	}
 }

@@ -132,7 +132,7 @@ func play(t *testing.T, input []byte) {
 			if got, want := fast.Len(s), slow.Len(s); got != want {
 				t.Fatalf("step %d at %d: slot %d holds %d keys, want %d", step, now, s, got, want)
 			}
-			age, some := fast.Evicts(s, len(keys), 2*len(keys), now)
+			age, some := fast.Evicts(s, len(keys), 2*len(keys), 0, now)
 			if wantAge, wantSome := slow.Evicts(s, len(keys), 2*len(keys), now); age != wantAge || some != wantSome {
 				t.Fatalf("step %d at %d: slot %d evicts %v, of age %d, want %v, %d", step, now, s, some, age, wantSome, wantAge)
 			}

@@ -68,7 +68,6 @@ type backend struct {
 	first          int // blocks that the engine itself says; 0 = it does not
 	others         others
 	gateway        bool // of several model servers
-	told           bool // the engine has said how many tokens were cached
 	lastCold       uint64
 	picks          [NumOutcomes]uint64
 	matched        int64

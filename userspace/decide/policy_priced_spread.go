@@ -43,7 +43,8 @@ const (
 //
 //	L + m + w (kappa + x) + (w - u) min(d, 3/4 cap / (1-K)) + u min(d, 2) + delta o (2 a + H/30000) + 1.5 y min(o/100, 1)
 //
-// L, m, d, o, a, kappa, cap and delta are those of priced. w is m without the
+// L, m, d, o, a, kappa, cap and delta are those of priced, but requests of others count
+// in a and d, and m is less what they have probably left there (others.go). w is m without the
 // copies that ought to exist: if a share s of the other requests in flight
 // begins with a key, s times the backends ought to hold it, and one that makes
 // such a copy is not charged for it. Otherwise a prompt that all share stays

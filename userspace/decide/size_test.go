@@ -283,17 +283,3 @@ func TestASizeThatIsSetAnewIsNotCorrected(t *testing.T) {
 		t.Errorf("factor %.3f of a size that nobody knows", got)
 	}
 }
-
-// Once an engine has told what was cached, its silence counts as nothing.
-func TestSilenceCountsOnceAnEngineHasTold(t *testing.T) {
-	f := newFleet(t, 1, nil)
-	teach(f, prompt(1, 10), 0, 640, -1)
-	if s := state(t, f, 0, 0); s.UsageTokens != 0 {
-		t.Errorf("%d tokens of an engine that never told", s.UsageTokens)
-	}
-	teach(f, prompt(1, 10), 0, 640, 600)
-	teach(f, prompt(1, 10), 0, 640, -1)
-	if s := state(t, f, 0, 0); s.UsageTokens != 1280 || s.CachedTokens != 600 {
-		t.Errorf("%d of %d tokens, want 600 of 1280", s.CachedTokens, s.UsageTokens)
-	}
-}

@@ -168,11 +168,8 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 		slot = -1
 	} else {
 		b := &t.f.backends[slot]
-		b.told = b.told || cachedTokens >= 0
-		if b.told { // since then it may be silent where nothing was cached
-			b.reportedPrompt += int64(max(promptTokens, 0))
-			b.reportedCached += int64(max(cachedTokens, 0))
-		}
+		b.reportedPrompt += int64(max(promptTokens, 0))
+		b.reportedCached += int64(max(cachedTokens, 0))
 		fl.began = true
 		e := fl.expects.scaled(int64(promptTokens))
 		switch {

@@ -60,6 +60,7 @@ type fleet struct {
 	holds   bool
 	tickets [][]decide.Ticket // by Job.Index, in pages
 	told    map[uint64]decide.Ticket
+	late    bool // others tell what they send, a little later
 }
 
 func newFleet(s Setup, policy decide.Policy, change func(*decide.Params), lp load.Params) *fleet {
@@ -173,7 +174,11 @@ func (f *fleet) Done(j *traffic.Job, now Instant) {
 		t.Confirm(now)
 		f.Status(j.Slot, 200, now)
 	}
-	t.Usage(0, j.Cached, j.Output) // bytes per token hold for real blocks only, so none are taught
+	cached := j.Cached
+	if f.late { // it may seem forgotten and be what another has just sent there
+		cached = -1
+	}
+	t.Usage(0, cached, j.Output) // bytes per token hold for real blocks only, so none are taught
 	t.Done(now)
 }
 
@@ -200,6 +205,7 @@ func (f *fleet) Note(j *traffic.Job) Note {
 // Told implements Peer: the decision of another agent is booked as if this one
 // had been bound to make it.
 func (f *fleet) Told(n *Note, now Instant) {
+	f.late = true
 	t, d := f.Fleet.Route(decide.Request{
 		Keys: n.Keys, Bytes: n.Bytes, Tokens: int64(n.Prompt), Stream: n.Stream, Pinned: n.Slot,
 	}, now)

@@ -104,7 +104,7 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 	}
 	f.load.Views(f.slots, now, f.views)
 	f.cands = slices.Grow(f.cands[:0], len(f.slots))[:len(f.slots)]
-	whole := r.whole(q.Blocks)
+	whole, spreads := r.whole(q.Blocks), policies[f.params.Policy].spreads
 	for i, slot := range f.slots {
 		v := &f.views[i]
 		run := f.runs[slot]
@@ -116,7 +116,7 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
 		c.Queue, c.Measured = v.Queue, v.Measured
 		c.KVUse, c.HasKV, c.Held = v.KVUse, v.HasKV, v.HeldTok
-		if f.backends[slot].others.some() {
+		if spreads && f.backends[slot].others.some() {
 			c.Others, c.Served = v.Others, v.Served
 		}
 		c.Waiting, c.Claimed, c.Since, c.Capacity = v.Waiting, v.Claimed, v.Since, v.Capacity

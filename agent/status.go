@@ -40,7 +40,7 @@ func (a *Agent) Status() telemetry.Status {
 		Policy:        cfg.Routing.Policy,
 		TauTokens:     a.fleet.Tau(),
 		Shared:        a.fleet.Shared(),
-		SharedKeys:    cfg.PrefixAffinity.HashKeyPath != "",
+		SharedKeys:    a.fleet.Params().SharedKeys,
 		Hold:          a.hold(cfg),
 		Draining:      a.draining.Load(),
 		ActiveStreams: a.proxy.Active(),

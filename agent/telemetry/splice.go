@@ -49,11 +49,10 @@ func (c *SpliceCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.Desc
 // Collect implements prometheus.Collector.
 func (c *SpliceCollector) Collect(ch chan<- prometheus.Metric) {
 	on, reason := c.source.SpliceOn()
-	state := 0.0
 	if on {
-		state, reason = 1, ""
+		reason = ""
 	}
-	ch <- prometheus.MustNewConstMetric(c.on, prometheus.GaugeValue, state, brief(reason))
+	ch <- prometheus.MustNewConstMetric(c.on, prometheus.GaugeValue, one(on), brief(reason))
 	c.source.SpliceCounts(func(result, reason string, n uint64) {
 		ch <- prometheus.MustNewConstMetric(c.responses, prometheus.CounterValue, float64(n), result, reason)
 	})
@@ -61,11 +60,8 @@ func (c *SpliceCollector) Collect(ch chan<- prometheus.Metric) {
 	if set == nil {
 		return
 	}
-	failed := 0.0
 	counters, err := set.Counters()
-	if err != nil {
-		failed = 1
-	}
+	failed := err != nil
 	for r, n := range counters {
 		name := maps.CounterName(r)
 		ch <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(n.Events), name)
@@ -74,7 +70,7 @@ func (c *SpliceCollector) Collect(ch chan<- prometheus.Metric) {
 	c.source.SpliceBackends(func(label string, id uint32) {
 		l, ok, err := set.Latency(id)
 		if err != nil {
-			failed = 1
+			failed = true
 		}
 		if !ok {
 			return
@@ -83,7 +79,7 @@ func (c *SpliceCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.chunks, prometheus.CounterValue, float64(l.Chunks), label)
 		ch <- gapHistogram(c.gap, &l, label)
 	})
-	ch <- prometheus.MustNewConstMetric(c.failed, prometheus.GaugeValue, failed)
+	ch <- prometheus.MustNewConstMetric(c.failed, prometheus.GaugeValue, one(failed))
 }
 
 // The bounds of the exported gap histogram: from 2^16 ns = 66 us to 2^35 ns = 34 s.

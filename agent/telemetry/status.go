@@ -13,8 +13,8 @@ type Status struct {
 	Policy        string  `json:"policy"`
 	TauTokens     int64   `json:"tau_tokens"`
 	Shared        bool    `json:"shared"`         // others send requests to the backends too, as polls show
-	Hold          *Hold   `json:"hold,omitempty"` // nil: off, and nothing is held
 	SharedKeys    bool    `json:"shared_keys"`    // other agents may have the key that prompts are hashed with
+	Hold          *Hold   `json:"hold,omitempty"` // nil: off, and nothing is held
 	Draining      bool    `json:"draining"`
 	ActiveStreams int64   `json:"active_requests"` // those that are held too
 	TagKey        bool    `json:"tag_key"`         // false: any well-formed tag is accepted

@@ -139,9 +139,9 @@ func printExplanation(w io.Writer, e agent.Explanation) error {
 	}
 	if e.Backend != "" {
 		where = fmt.Sprintf("to %s, which must prefill about %d tokens", e.Backend, e.Uncached)
-	}
-	if e.Backend != "" && e.Left > 0 {
-		where += fmt.Sprintf(" (less %d that other agents have probably left there)", e.Left)
+		if e.Left > 0 {
+			where += fmt.Sprintf(" (less %d that other agents have probably left there)", e.Left)
+		}
 	}
 	why := e.Outcome
 	if e.Reason != "" {

@@ -32,6 +32,9 @@ func (o *others) add(all, own int) {
 	o.own = othersDecay*o.own + float64(own)
 }
 
+// join adds the counts of another backend.
+func (o *others) join(p *others) { o.all, o.own = o.all+p.all, o.own+p.own }
+
 // some says whether others send requests there. One poll that shows one is not enough.
 func (o *others) some() bool { return o.all-o.own > othersSome*(o.own+1) }
 
@@ -42,7 +45,7 @@ func (f *Fleet) Shared() bool {
 	var sum others
 	for slot := range f.backends {
 		if b := &f.backends[slot]; b.live && !b.gateway {
-			sum.all, sum.own = sum.all+b.others.all, sum.own+b.others.own
+			sum.join(&b.others)
 		}
 	}
 	return sum.some()
@@ -61,7 +64,7 @@ func (f *Fleet) share(r *Request, q *Question) {
 			continue
 		}
 		takes++
-		sum.all, sum.own = sum.all+b.others.all, sum.own+b.others.own
+		sum.join(&b.others)
 		switch {
 		case c.Run > deep:
 			deep, holders = c.Run, 1

@@ -76,6 +76,10 @@ func TestHomes(t *testing.T) {
 		tk.Done(0)
 		return d
 	}
+	// another is an agent that has not sent the long prompt, and the prompt's home.
+	another := func() (g *Fleet, home int) {
+		return stranger(1, names...), send(stranger(1, names...), long(1<<32)).Slot
+	}
 	t.Run("nobody else", func(t *testing.T) {
 		f := newFleet(t, 4, func(p *Params) { p.Policy, p.SharedKeys = PricedSpread, true })
 		f.Observe(0, load.Sample{HasQueue: true}, 0)
@@ -223,27 +227,21 @@ func TestHomes(t *testing.T) {
 		}
 	})
 	t.Run("one that takes nothing is nobody's home", func(t *testing.T) {
-		f := stranger(1, names...)
-		home := send(f, long(1<<32)).Slot
-		g := stranger(1, names...)
+		g, home := another()
 		g.Drain(home, true)
 		if d := send(g, long(1<<32)); d.Slot == home || d.Left != 6400 {
 			t.Errorf("%+v", d)
 		}
 	})
 	t.Run("one without memory has nothing left", func(t *testing.T) {
-		f := stranger(1, names...)
-		home := send(f, long(1<<32)).Slot
-		g := stranger(1, names...)
+		g, home := another()
 		g.Observe(home, load.Sample{Running: 3, Waiting: 1, HasQueue: true, KVUse: 0.95, HasKV: true}, 0)
 		if d := send(g, long(1<<32)); d.Left != 0 {
 			t.Errorf("%+v", d)
 		}
 	})
 	t.Run("load goes before a home", func(t *testing.T) {
-		f := stranger(1, names...)
-		home := send(f, long(1<<32)).Slot
-		g := stranger(1, names...)
+		g, home := another()
 		for i := range key.Key(20) {
 			r := long((100 + i) << 32)
 			r.Pinned = home

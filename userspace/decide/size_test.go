@@ -95,12 +95,7 @@ func TestTheMemoryFollowsTheCache(t *testing.T) {
 	report := load.Sample{CapacityTok: 8000, HasQueue: true, HasPromptToks: true, PromptTokens: 100}
 	f.Observe(0, report, 0)
 	said := state(t, f, 0, 0).IndexCapacity
-	ask := func(cached int) {
-		tk, d := f.Route(prompt(1000, 100), time.Second)
-		tk.Confirm(time.Second)
-		tk.Usage(int(d.PromptTokens), cached, 10)
-		tk.Done(time.Second)
-	}
+	ask := func(cached int) { teach(f, prompt(1000, 100), time.Second, 6400, cached) }
 	ask(0)
 	for range 10 {
 		ask(-1) // it does not say
@@ -145,12 +140,10 @@ func TestTheMemoryFollowsTheCache(t *testing.T) {
 // What was forgotten and is there makes the memory grow: the ticket knows it from before
 // its own marks.
 func TestTheMemoryGrows(t *testing.T) {
-	p := Default()
-	p.Policy, p.Exploration = PricedSpread, 0
+	f := newFleet(t, 1, func(p *Params) { p.Policy = PricedSpread })
 	ip := index.Default()
 	ip.CapacityTokens = 8000 // 125 blocks: one prompt of 100
-	f := NewFleet(p, ip, load.Default(), newRand(1))
-	f.Add(Spec{Name: "a"})
+	f.SetIndexParams(ip)
 	said := state(t, f, 0, 0).IndexCapacity
 	now := Instant(0)
 	for i := range 20 {
@@ -159,15 +152,11 @@ func TestTheMemoryGrows(t *testing.T) {
 		if i%2 == 1 {
 			r = prompt(5000, 100)
 		}
-		r.Model = ""
-		tk, d := f.Route(r, now)
-		tk.Confirm(now)
 		cached := 0 // of the first two; all later ones are in the cache
 		if i > 1 {
-			cached = int(d.PromptTokens)
+			cached = 6400
 		}
-		tk.Usage(int(d.PromptTokens), cached, 10)
-		tk.Done(now)
+		teach(f, r, now, 6400, cached)
 	}
 	if got := state(t, f, 0, now).IndexCapacity; got < 200 {
 		t.Errorf("%d blocks, said %d; both prompts need 200", got, said)

@@ -26,7 +26,7 @@ type flight struct {
 	use        uint32
 	busy       bool
 	settled    bool // the marks were used up
-	counted    bool // the keys count in the demand
+	counted    bool // under a policy that spreads: the keys count in the demand, usage teaches the size
 	began      bool // its prompt is prefilled, or that cannot be seen
 	generation uint32
 	slot       int
@@ -173,7 +173,7 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 		fl.began = true
 		e := fl.expects.scaled(int64(promptTokens))
 		switch {
-		case b.blocks == 0 || b.gateway: // nothing to correct, or many caches
+		case !fl.counted || b.blocks == 0 || b.gateway: // nothing to correct, or many caches
 		case cachedTokens < 0:
 			b.size.silent(&e)
 		default:

@@ -67,6 +67,39 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// TestRoomWhileAPollIsUnderWay: what was let go and got its first token while a poll was
+// on its way is not in what the poll says, or may not be. Its memory is not given to the
+// next one.
+func TestRoomWhileAPollIsUnderWay(t *testing.T) {
+	const s = time.Second / 2
+	f := newFleet(t, 2, spreading)
+	poll(f, 0, 1, 0)
+	poll(f, 1, 0.6, 0)
+	// The next poll of 1 is sent after s, and the engine looks. What it says comes after 3 s.
+	first, d := f.Route(patient(prompt(1, 50)), s+1)
+	if d.Slot != 1 {
+		t.Fatalf("%+v: there is room at 1", d)
+	}
+	first.FirstToken(2 * s)
+	poll(f, 1, 0.6, s)
+	if room, _ := f.Room("m", 3*s); room != 300 {
+		t.Errorf("room for %d tokens, want the 300 that the first leaves", room)
+	}
+	if _, d := f.Route(patient(prompt(1000, 50)), 3*s); d.Reason != ReasonNoRoom {
+		t.Errorf("%+v: its memory was given away twice", d)
+	}
+	poll(f, 1, 0.92, 3*s) // which shows it, once
+	if room, _ := f.Room("m", 3*s); room != 300 {
+		t.Errorf("room for %d tokens, want the 300 that are left", room)
+	}
+	// It ends while a poll is on its way, which may show that.
+	first.Done(5 * s)
+	poll(f, 1, 0.6, 4*s)
+	if room, _ := f.Room("m", 6*s); room != 3500 {
+		t.Errorf("room for %d tokens, want 3500: what it gave back counts once", room)
+	}
+}
+
 // Where answers are longer than prompts it is they that fill the memory: to keep a prompt
 // gains nothing.
 func TestShorterThanItsAnswer(t *testing.T) {

@@ -25,13 +25,14 @@ type account struct {
 	decoding   int   // of them, past their first token
 	tokens     int64 // uncached prompt tokens in flight
 	claimed    int64 // KV memory that those will take that have no first token
-	since      int64 // KV tokens that own requests took less those that they gave back since the latest poll
+	taken      int64 // KV memory that those have taken that are young
+	given      int64 // KV memory that own requests have given back since the latest poll, its answers included
 	others     int   // requests beside own ones that the engine had at the latest poll
 	served     int   // of them, those that it was serving
 	own        int   // own requests in flight then
 	hidden     int   // requests that hold tokens and whose first token cannot be seen
-	first      *entry
-	last       *entry // reservations that still hold tokens, in the order of sending
+	holding    list  // reservations that still hold tokens, in the order of sending
+	young      list  // those whose first token came after the latest poll was sent, in the order of that
 	window     window
 	sample     Sample
 	sampled    bool
@@ -61,7 +62,7 @@ type View struct {
 	Others   int   // requests beside own ones that the engine had at the latest poll
 	Served   int   // of them, those that it was serving and had not in its queue
 	Own      int   // own requests in flight then
-	Since    int64 // by how much HeldTok has grown since that poll, as far as own requests tell; see Claim
+	Since    int64 // by how much HeldTok has grown since that poll, as far as own requests tell, rather more than less; see Claim
 }
 
 // Engine is what is known about the engine behind a backend, beside its load.
@@ -109,10 +110,11 @@ func (b *Books) Remove(slot int) {
 
 func (b *Books) close(slot int) {
 	a := &b.accounts[slot]
-	for e := a.first; e != nil; {
-		next := e.next
-		e.next, e.prev, e.holds = nil, nil, false
-		e = next
+	for _, l := range [...]*list{&a.holding, &a.young} {
+		for e := l.first; e != nil; e = l.first {
+			l.remove(e)
+			e.holds, e.young = false, false
+		}
 	}
 	*a = account{generation: a.generation + 1}
 }
@@ -168,7 +170,10 @@ func (b *Books) Status(slot, code int, now time.Duration) {
 
 // Observe records a poll. now is when the poll was sent. restarted reports that
 // the engine is another process than at the poll before: what it held is gone
-// and the caller should forget it.
+// and the caller should forget it. When the engine looked, between then and now, is
+// not known, so what own requests did meanwhile counts as is safer for View.Since:
+// what they took as not shown, what they gave back as shown. Both are put right by the
+// next poll.
 func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +189,8 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 		a.others, a.served = 0, 0
 	}
 	keep := a.sample
-	a.sample, a.sampled, a.at, a.failures, a.since = s, true, now, 0, 0
+	a.sample, a.sampled, a.at, a.failures = s, true, now, 0
+	a.grow(now)
 	if !restart { // a scrape that lacks a series does not undo what an earlier one said
 		if !s.HasStartTime && keep.HasStartTime {
 			a.sample.HasStartTime, a.sample.StartTime = true, keep.StartTime
@@ -283,7 +289,7 @@ func (b *Books) view(slot int, now time.Duration, v *View) {
 		v.KVUse, v.HasKV = a.sample.KVUse, a.sample.HasKV
 		v.Capacity = a.sample.CapacityTok
 		v.HeldTok = int64(a.sample.KVUse * float64(a.sample.CapacityTok))
-		v.Since = a.since
+		v.Since = a.taken - a.given
 		v.Others, v.Served, v.Own = a.others, a.served, a.own
 	}
 }

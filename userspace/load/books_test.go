@@ -355,6 +355,7 @@ func TestAccountsReturnToZero(t *testing.T) {
 			for range 200 {
 				slot, now := rnd.IntN(4), time.Duration(rnd.IntN(1000))*sec
 				r := b.Reserve(slot, rnd.Int64N(1000), rnd.IntN(2) == 0, now)
+				b.Claim(r, rnd.Int64N(1000))
 				for range rnd.IntN(6) {
 					switch rnd.IntN(6) {
 					case 0:
@@ -380,7 +381,7 @@ func TestAccountsReturnToZero(t *testing.T) {
 	wg.Wait()
 	for s := range 4 {
 		wantLoad(t, b, s, 0, 0, 0)
-		if a := &b.accounts[s]; a.first != nil || a.last != nil || a.hidden != 0 {
+		if a := &b.accounts[s]; a.holding != (list{}) || a.young != (list{}) || a.taken != 0 || a.claimed != 0 || a.hidden != 0 {
 			t.Fatalf("slot %d still lists reservations", s)
 		}
 	}

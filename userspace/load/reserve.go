@@ -18,10 +18,39 @@ type entry struct {
 	tokens     int64
 	claim      int64
 	sent       time.Duration
+	began      time.Duration // when its first token came
 	stream     bool
-	holds      bool   // tokens are still held and the entry is in its account's list
+	holds      bool   // tokens are still held: it is in its account's list of those
+	young      bool   // it is in that of the young
 	probe      uint32 // number of the probe that it is; 0 = none
-	prev, next *entry
+	prev, next *entry // in that list, or in that of free records
+}
+
+// list is a list of reservations.
+type list struct{ first, last *entry }
+
+func (l *list) add(e *entry) {
+	e.prev = l.last
+	if l.last == nil {
+		l.first = e
+	} else {
+		l.last.next = e
+	}
+	l.last = e
+}
+
+func (l *list) remove(e *entry) {
+	if e.prev == nil {
+		l.first = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next == nil {
+		l.last = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+	e.prev, e.next = nil, nil
 }
 
 // Reservation is one request's share of a backend's load, from the choice to
@@ -65,13 +94,7 @@ func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) 
 	if !stream {
 		a.hidden++
 	}
-	e.prev = a.last
-	if a.last == nil {
-		a.first = e
-	} else {
-		a.last.next = e
-	}
-	a.last = e
+	a.holding.add(e)
 	return Reservation{e, e.use}
 }
 
@@ -86,15 +109,20 @@ func (b *Books) Claim(r Reservation, tokens int64) {
 	}
 }
 
-// FirstToken releases the tokens: the prompt is prefilled.
-func (b *Books) FirstToken(r Reservation, _ time.Duration) {
+// FirstToken releases the tokens: the prompt is prefilled, and a poll sent from now on
+// shows the memory that was claimed.
+func (b *Books) FirstToken(r Reservation, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e := r.entry(); e != nil && e.holds {
 		a := &b.accounts[e.slot]
 		a.release(e)
-		a.since += e.claim
 		a.decoding++
+		if e.claim > 0 {
+			e.began, e.young = now, true
+			a.young.add(e)
+			a.taken += e.claim
+		}
 	}
 }
 
@@ -112,7 +140,10 @@ func (b *Books) End(r Reservation, _ time.Duration) {
 		} else {
 			a.decoding--
 			if e.claim > 0 { // its answer has been as long as most, and goes too
-				a.since -= e.claim + int64(b.models[0].output.value())
+				a.given += int64(b.models[0].output.value())
+				if !a.age(e) {
+					a.given += e.claim
+				}
 			}
 		}
 		a.requests--
@@ -140,17 +171,27 @@ func (a *account) release(e *entry) {
 		a.hidden--
 	}
 	e.holds = false
-	if e.prev == nil {
-		a.first = e.next
-	} else {
-		e.prev.next = e.next
+	a.holding.remove(e)
+}
+
+// age takes e off the young and says whether it was one of them.
+func (a *account) age(e *entry) bool {
+	if !e.young {
+		return false
 	}
-	if e.next == nil {
-		a.last = e.prev
-	} else {
-		e.next.prev = e.prev
+	e.young = false
+	a.young.remove(e)
+	a.taken -= e.claim
+	return true
+}
+
+// grow takes in that a poll sent at now shows what memory was taken by then. First tokens
+// that were told out of order may stay young until the next poll.
+func (a *account) grow(now time.Duration) {
+	a.given = 0
+	for e := a.young.first; e != nil && e.began <= now; e = a.young.first {
+		a.age(e)
 	}
-	e.prev, e.next = nil, nil
 }
 
 // releaseScheduled releases the tokens of answers that are not streamed once
@@ -162,7 +203,7 @@ func (a *account) releaseScheduled(waiting int, now time.Duration) {
 	if a.hidden == 0 {
 		return // a long backlog is a long list
 	}
-	e := a.last
+	e := a.holding.last
 	for ; e != nil && e.sent > now-settle; e = e.prev {
 		// too young to be in the engine's count
 	}

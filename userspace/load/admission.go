@@ -34,6 +34,7 @@ type breaker struct {
 	errors   int    // 5xx in a row
 	trips    int    // ejections in a row; sets the back-off
 	at       time.Duration
+	served   time.Duration // when it gave its latest answer under 500
 	until    time.Duration
 	byPoll   bool // a good poll after the ejection allows the probe early
 	gone     bool // the latest poll found nobody there: no request need find out
@@ -70,22 +71,27 @@ func (b *breaker) trip(p *Params, now time.Duration, byPoll bool) {
 	b.at, b.until, b.byPoll = now, now+wait, byPoll
 }
 
+// connectFailed takes a connection that failed, or a poll that was sent at now and did.
+// Who has answered since is there.
 func (b *breaker) connectFailed(p *Params, now time.Duration) {
+	if now < b.served {
+		return
+	}
 	b.connects++
 	if b.open || b.connects >= p.EjectConnects {
 		b.trip(p, now, true)
 	}
 }
 
-// unreachable takes a poll that found nobody to connect to.
+// unreachable takes a poll, sent at now, that found nobody to connect to.
 func (b *breaker) unreachable(p *Params, now time.Duration) {
-	b.gone = true
+	b.gone = now >= b.served
 	b.connectFailed(p, now)
 }
 
 func (b *breaker) status(p *Params, code int, now time.Duration) {
 	if code < 500 { // any answer under 500 proves that it serves
-		*b = breaker{draining: b.draining, probe: b.probe}
+		*b = breaker{draining: b.draining, probe: b.probe, served: max(b.served, now)}
 		return
 	}
 	b.connects = 0

@@ -242,3 +242,39 @@ func TestNoRequestProbesABackendThatPollsFindGone(t *testing.T) {
 		wantRefusal(t, b, long+Default().BackoffMax, Admitted)
 	}
 }
+
+// TestPollThatAnAnswerHasOvertaken: a poll that finds nobody may take as long as its
+// timeout, and who answers a request meanwhile is there. What failed after the answer
+// counts, and so does such a poll while nobody answers.
+func TestPollThatAnAnswerHasOvertaken(t *testing.T) {
+	for name, fail := range map[string]func(b *Books, at time.Duration){
+		"nobody there": func(b *Books, at time.Duration) { b.Unreachable(0, at) },
+		"hung up":      func(b *Books, at time.Duration) { b.ConnectFailed(0, at) },
+	} {
+		for _, c := range []struct {
+			code int
+			want Refusal
+		}{{200, Admitted}, {429, Admitted}, {502, Ejected}} { // the agent itself says 502 of who hangs up
+			b := books(t, 1)
+			b.Status(0, c.code, 2*sec)
+			fail(b, sec) // sent before
+			if got := b.View(0, 2*sec-1).Refusal; got != c.want {
+				t.Errorf("%s, and %d since: %v, want %v", name, c.code, got, c.want)
+			}
+			fail(b, 2*sec)
+			if v := b.View(0, 2*sec); v.Refusal != Ejected {
+				t.Errorf("%s after a %d: %v", name, c.code, v.Refusal)
+			}
+			b.Status(0, 200, 4*sec)
+			b.Status(0, 200, 3*sec) // told late
+			fail(b, 4*sec-1)
+			wantRefusal(t, b, 4*sec, Admitted)
+		}
+	}
+	b := books(t, 1)
+	b.Status(0, 200, 2*sec)
+	b.Unreachable(0, sec)
+	if n := b.Engine(0).PollFailures; n != 1 {
+		t.Errorf("%d polls failed, want the one", n)
+	}
+}

@@ -137,7 +137,8 @@ func (b *Books) Drain(slot int, on bool) {
 }
 
 // ConnectFailed records that a connection could not be made or died before it
-// carried an answer.
+// carried an answer. now is when that was seen, or when the poll was sent that saw it:
+// a failure that is older than an answer under 500 ejects nobody.
 func (b *Books) ConnectFailed(slot int, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,7 +149,7 @@ func (b *Books) ConnectFailed(slot int, now time.Duration) {
 
 // Unreachable records a poll without a result that found nobody to connect to: a failed
 // connect, after which no request is the one to find out whether somebody is there
-// again, as long as the polls can.
+// again, as long as the polls can. now is when the poll was sent.
 func (b *Books) Unreachable(slot int, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,6 +20,7 @@ type Books struct {
 type account struct {
 	live       bool
 	generation uint32
+	process    uint32 // number of the engine's, as far as polls tell
 	breaker    breaker
 	requests   int   // in flight
 	decoding   int   // of them, past their first token
@@ -188,6 +189,7 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 	if restart {
 		a.window.reset() // the queue of the dead process
 		a.others, a.served = 0, 0
+		a.process++ // what the dead one held nobody gives back
 	}
 	keep := a.sample
 	a.sample, a.sampled, a.at, a.failures = s, true, now, 0
@@ -213,7 +215,8 @@ func (b *Books) Observe(slot int, s Sample, now time.Duration) (restart bool) {
 }
 
 // count works out how many requests of others the engine has. Own ones that it has not
-// taken up yet make them seem fewer, those whose end it has not noticed more. Of others
+// taken up yet make them seem fewer, those whose end it has not noticed more, and so do
+// those that came or ended since it looked, the one as often as the other. Of others
 // and own ones as many are taken to wait. What a gateway counts is spread over a site.
 func (a *account) count(s *Sample) {
 	waiting, running := max(s.Waiting, 0), max(s.Running, 0)

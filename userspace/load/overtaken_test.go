@@ -205,3 +205,40 @@ func TestSinceAddsUp(t *testing.T) {
 		}
 	}
 }
+
+// What a process held is gone with it. A connection to it may be noticed to be dead only
+// when polls have found the next one, which has nothing to give back then.
+func TestNothingIsGivenBackByTheDead(t *testing.T) {
+	b := books(t, 1)
+	poll := func(at time.Duration, process float64) {
+		b.Observe(0, Sample{HasQueue: true, HasKV: true, HasStartTime: true, StartTime: process}, at)
+	}
+	begin := func(at time.Duration) Reservation {
+		r := b.Reserve(0, 1, true, at)
+		b.Claim(r, 1000)
+		b.FirstToken(r, at)
+		return r
+	}
+	poll(0, 100)
+	old, during := begin(sec), begin(3*sec)
+	silent := b.Reserve(0, 1, false, sec)
+	b.Claim(silent, 500)
+	poll(2*sec, 200)
+	want := func(since int64) {
+		t.Helper()
+		if v := b.View(0, 4*sec); v.Since != since {
+			t.Errorf("%d since the poll, want %d", v.Since, since)
+		}
+	}
+	b.FirstToken(silent, 3*sec) // it was released by the poll; this changes nothing
+	want(1000)
+	b.End(old, 4*sec)
+	b.End(silent, 4*sec)
+	want(1000)
+	b.End(during, 4*sec)
+	want(0)
+	poll(4*sec, 200)
+	b.End(begin(4*sec+1), 5*sec)
+	want(-int64(b.params.Output))
+	wantLoad(t, b, 0, 0, 0, 0)
+}

@@ -15,6 +15,7 @@ type entry struct {
 	busy       bool
 	slot       int
 	generation uint32 // of the account
+	process    uint32 // of the account
 	tokens     int64
 	claim      int64
 	sent       time.Duration
@@ -81,7 +82,7 @@ func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) 
 	}
 	tokens = max(tokens, 0)
 	*e = entry{
-		use: e.use + 1, busy: true, slot: slot, generation: a.generation,
+		use: e.use + 1, busy: true, slot: slot, generation: a.generation, process: a.process,
 		tokens: tokens, sent: now, stream: stream, holds: true,
 	}
 	if a.breaker.open && !a.breaker.probing {
@@ -139,9 +140,10 @@ func (b *Books) End(r Reservation, _ time.Duration) {
 			a.release(e)
 		} else {
 			a.decoding--
-			if e.claim > 0 { // its answer has been as long as most, and goes too
+			young := a.age(e)
+			if e.claim > 0 && e.process == a.process { // its answer has been as long as most, and goes too
 				a.given += int64(b.models[0].output.value())
-				if !a.age(e) {
+				if !young {
 					a.given += e.claim
 				}
 			}

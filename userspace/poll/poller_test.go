@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tautline/tautline/test/testutil"
 	"github.com/tautline/tautline/userspace/load"
 )
 
@@ -41,6 +43,34 @@ func TestMetricsAndModelsReachTheSink(t *testing.T) {
 	}
 	if here, nowhere := p.Engine(3), p.Engine(4); here != VLLM || nowhere != "" {
 		t.Errorf("engine %q, and %q where nothing is polled", here, nowhere)
+	}
+}
+
+// TestTimeOfAPoll: what a sink is told happened after the time that goes with it, so that
+// it can tell what the engine cannot have known.
+func TestTimeOfAPoll(t *testing.T) {
+	e := healthy(t)
+	x, ear := poller(t, fast(), e.URL)
+	var looked atomic.Int64 // when the engine was asked last
+	e.set("/v1/models", func(w http.ResponseWriter, r *http.Request) { x.clock(); says(listing)(w, r) })
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		told   func(told) bool
+	}{
+		"observed": {says(page), func(x told) bool { return observed(x) && x.sample.HasQueue }},
+		"failed":   {status(500), failed},
+		"hung up":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, func(x told) bool { return x.hung }},
+	} {
+		e.set("/metrics", func(w http.ResponseWriter, r *http.Request) {
+			looked.Store(int64(x.clock()))
+			c.answer(w, r)
+		})
+		testutil.Eventually(t, "the engine is asked", func() bool { return looked.Load() > 0 })
+		for range 3 {
+			if got, at := ear.next(t, c.told), time.Duration(looked.Load()); got.at >= at {
+				t.Errorf("%s: told of %v, the engine was asked at %v", name, got.at, at)
+			}
+		}
 	}
 }
 

@@ -16,8 +16,12 @@ type Ticket struct {
 	use uint32
 }
 
-// slabSize is how many flights are made at once.
-const slabSize = 64
+// slabSize is how many flights are made at once, slabKeys for how many keys each has
+// room from the start.
+const (
+	slabSize = 64
+	slabKeys = 8
+)
 
 // flight is the state behind a ticket. Fleets reuse them.
 type flight struct {
@@ -29,15 +33,25 @@ type flight struct {
 	counted    bool // under a policy that spreads: the keys count in the demand, usage teaches the size
 	began      bool // its prompt is prefilled, or that cannot be seen
 	generation uint32
-	slot       int
+	slot       int32
 	model      int
 	bytes      int
-	expects    expectation
 	held       load.Reservation
+	mark       index.Mark
 	next       *flight
 	keys       []key.Key
+	expects    expectation
 	cover      []int32
-	mark       index.Mark
+}
+
+// newSlab makes flights with room for the keys of a short prompt each, where a longer
+// one grows.
+func newSlab() []flight {
+	slab, keys := make([]flight, slabSize), make([]key.Key, slabSize*slabKeys)
+	for i := range slab {
+		slab[i].keys = keys[i*slabKeys : i*slabKeys : (i+1)*slabKeys]
+	}
+	return slab
 }
 
 // depart makes the reservation, the marks and the ticket of a decision.
@@ -47,7 +61,7 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	case fl != nil:
 		f.idle = fl.next
 	case len(f.slab) == 0:
-		f.slab = make([]flight, slabSize)
+		f.slab = newSlab()
 		fallthrough
 	default:
 		fl, f.slab = &f.slab[0], f.slab[1:]
@@ -55,7 +69,7 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	f.flights++
 	fl.use++
 	fl.busy, fl.next, fl.began = true, nil, !r.Stream
-	fl.slot, fl.generation = d.Slot, f.backends[d.Slot].generation
+	fl.slot, fl.generation = int32(d.Slot), f.backends[d.Slot].generation
 	fl.model, fl.bytes = 0, 0
 	if len(r.Keys) > 0 { // else Bytes may be anything: nothing to learn from
 		fl.bytes = r.Bytes
@@ -163,7 +177,7 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 	if fl == nil {
 		return
 	}
-	slot := fl.slot
+	slot := int(fl.slot)
 	if !t.f.live(slot) || t.f.backends[slot].generation != fl.generation {
 		slot = -1
 	} else {

@@ -302,7 +302,6 @@ func (r *run) send(j *traffic.Job, now Instant) {
 			return
 		}
 		agent.Failed(j, now)
-		j.Retries++
 	}
 	r.refuse(j, now)
 }
@@ -362,7 +361,6 @@ func (r *run) outage(o Outage, now Instant) {
 		if r.counts(j) {
 			r.res.Retried++
 		}
-		j.Retries++
 		r.send(j, now)
 	}
 }

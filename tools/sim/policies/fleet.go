@@ -56,11 +56,10 @@ func Holding(p Policy) Policy {
 // fleet adapts decide.Fleet.
 type fleet struct {
 	*decide.Fleet
-	setup   Setup
-	holds   bool
-	tickets [][]decide.Ticket // by Job.Index, in pages
-	told    map[uint64]decide.Ticket
-	late    bool // others tell what they send, a little later
+	setup Setup
+	holds bool
+	told  map[uint64]decide.Ticket
+	late  bool // others tell what they send, a little later
 }
 
 func newFleet(s Setup, policy decide.Policy, change func(*decide.Params), lp load.Params) *fleet {
@@ -138,10 +137,7 @@ func (f *fleet) route(j *traffic.Job, r decide.Request, now Instant) (slot int, 
 	if d.Slot < 0 {
 		return -1, d
 	}
-	for len(f.tickets) <= j.Index/page {
-		f.tickets = append(f.tickets, make([]decide.Ticket, page))
-	}
-	*f.ticket(j) = t
+	j.Ticket = t
 	j.Believe = int(d.PromptTokens - d.Uncached)
 	if f.setup.Perfect { // the toy's caches take a prefix in when it is sent, and know no later use
 		t.Confirm(now)
@@ -149,45 +145,34 @@ func (f *fleet) route(j *traffic.Job, r decide.Request, now Instant) (slot int, 
 	return d.Slot, d
 }
 
-// page is how many tickets lie together. Pages are not moved when more come.
-const page = 1024
-
-// ticket is where the job's ticket is kept.
-func (f *fleet) ticket(j *traffic.Job) *decide.Ticket {
-	return &f.tickets[j.Index/page][j.Index%page]
-}
-
 // FirstToken implements Chooser.
 func (f *fleet) FirstToken(j *traffic.Job, now Instant) {
-	t := *f.ticket(j)
-	t.FirstToken(now)
+	j.Ticket.FirstToken(now)
 	if !f.setup.Perfect {
-		t.Confirm(now)
+		j.Ticket.Confirm(now)
 		f.Status(j.Slot, 200, now) // the head: the backend serves
 	}
 }
 
 // Done implements Chooser.
 func (f *fleet) Done(j *traffic.Job, now Instant) {
-	t := *f.ticket(j)
 	if !j.Stream && !f.setup.Perfect {
-		t.Confirm(now)
+		j.Ticket.Confirm(now)
 		f.Status(j.Slot, 200, now)
 	}
 	cached := j.Cached
 	if f.late { // it may seem forgotten and be what another has just sent there
 		cached = -1
 	}
-	t.Usage(0, cached, j.Output) // bytes per token hold for real blocks only, so none are taught
-	t.Done(now)
+	j.Ticket.Usage(0, cached, j.Output) // bytes per token hold for real blocks only, so none are taught
+	j.Ticket.Done(now)
 }
 
 // Failed implements Chooser: the connection died.
 func (f *fleet) Failed(j *traffic.Job, now Instant) {
-	t := *f.ticket(j)
 	f.ConnectFailed(j.Slot, now)
-	t.Withdraw(now)
-	t.Done(now)
+	j.Ticket.Withdraw(now)
+	j.Ticket.Done(now)
 }
 
 // Observe implements Chooser. The capacity is that of the setup: the toy reports

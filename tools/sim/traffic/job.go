@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tautline/tautline/userspace/decide"
 	"github.com/tautline/tautline/userspace/key"
 )
 
@@ -33,23 +34,23 @@ type Segment struct {
 type Job struct {
 	// What the end of a request reads comes first and lies together: in a long
 	// backlog it comes from memory.
-	Index   int // dense number among the jobs alive; used again
 	Arrive  Instant
-	First   Instant // first token; Never until then
-	Agent   int     // the routing agent that took it
-	Slot    int     // the backend it was sent to
-	Prompt  int     // tokens, sum of Segs
-	Cached  int     // prompt tokens that the engine found in its cache
-	Believe int     // prompt tokens that the router expected there
-	Output  int     // tokens of the answer, at least 1
-	Class   int     // kind of request in mixed traffic, for the source's own use
-	Session int     // conversation in the source, -1 = none
-	Stream  bool    // false: the router cannot see the first token
-	Seen    bool    // its first token was counted; a second try is not
+	First   Instant       // first token; Never until then
+	Ticket  decide.Ticket // of the routing agent, if that is the agent's own code
+	Agent   int           // the routing agent that took it
+	Slot    int           // the backend it was sent to
+	Prompt  int           // tokens, sum of Segs
+	Cached  int           // prompt tokens that the engine found in its cache
+	Believe int           // prompt tokens that the router expected there
+	Output  int           // tokens of the answer, at least 1
+	Stream  bool          // false: the router cannot see the first token
+	Seen    bool          // its first token was counted; a second try is not
 
 	Preempted int32 // how often an engine took its memory away
 
-	Retries int // how often a backend died under it
+	Index   int // dense number among the jobs alive; used again
+	Class   int // kind of request in mixed traffic, for the source's own use
+	Session int // conversation in the source, -1 = none
 	Model   string
 	Segs    []Segment
 	Answer  uint64 // ID of the prompt followed by its answer; 0 = nobody continues it

@@ -17,6 +17,8 @@ type Toy struct {
 	queue    []toyJob // queue[head:] wait or are served
 	head     int
 	free     Instant // when the queue is empty
+	warm     int     // queue[:warm] were looked at
+	warmed   Instant // what was read there; kept so that the loads stay
 }
 
 // toyJob is a job with the time of its end: looking at it must not touch the
@@ -78,13 +80,26 @@ func (t *Toy) Step(now Instant, events Events) {
 	j := t.queue[t.head].Job
 	t.queue[t.head].Job = nil
 	if t.head++; t.head == len(t.queue) {
-		t.queue, t.head = t.queue[:0], 0
+		t.queue, t.head, t.warm = t.queue[:0], 0, 0
 	} else if t.head > 1024 && 2*t.head > len(t.queue) {
 		t.queue = t.queue[:copy(t.queue, t.queue[t.head:])]
-		t.head = 0
+		t.head, t.warm = 0, t.warm-t.head
+	}
+	if t.head >= t.warm {
+		t.lookAhead()
 	}
 	events.FirstToken(j, now)
 	events.Done(j, now)
+}
+
+// lookAhead reads the next few jobs. In a backlog they come from memory: one by one, as
+// they end, each is waited for; here no load depends on another, so they come together.
+func (t *Toy) lookAhead() {
+	next := t.queue[t.head:min(t.head+16, len(t.queue))]
+	t.warm = t.head + len(next)
+	for _, q := range next {
+		t.warmed += q.Arrive + Instant(q.Output)
+	}
 }
 
 // Sample implements Model: one job is served, the others wait.
@@ -99,6 +114,6 @@ func (t *Toy) Kill() []*traffic.Job {
 	for _, q := range t.queue[t.head:] {
 		dead = append(dead, q.Job)
 	}
-	t.queue, t.head, t.slots, t.free = t.queue[:0], 0, t.slots[:0], 0
+	t.queue, t.head, t.warm, t.slots, t.free = t.queue[:0], 0, 0, t.slots[:0], 0
 	return dead
 }

@@ -185,14 +185,14 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 		b.reportedPrompt += int64(max(promptTokens, 0))
 		b.reportedCached += int64(max(cachedTokens, 0))
 		fl.began = true
-		e := fl.expects.scaled(int64(promptTokens))
-		switch {
-		case !fl.counted || b.blocks == 0 || b.gateway: // nothing to correct, or many caches
-		case cachedTokens < 0:
-			b.size.silent(&e)
-		default:
-			b.size.learn(&e, int64(cachedTokens))
-			t.f.setCapacity(slot, false)
+		if fl.counted && b.blocks > 0 && !b.gateway { // else nothing to correct, or many caches
+			e := fl.expects.scaled(int64(promptTokens))
+			if cachedTokens < 0 {
+				b.size.silent(&e)
+			} else {
+				b.size.learn(&e, int64(cachedTokens))
+				t.f.setCapacity(slot, false)
+			}
 		}
 	}
 	t.f.load.Learn(fl.model, slot, fl.bytes, promptTokens, completionTokens)

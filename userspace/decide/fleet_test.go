@@ -2,6 +2,7 @@ package decide
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"testing"
 	"time"
 
@@ -406,6 +407,28 @@ func TestPinnedGoesThereOrNowhere(t *testing.T) {
 			t.Errorf("pinned to %d: %+v, want %v, %v", c.slot, d, c.want, c.why)
 		}
 		k.Done(c.at)
+	}
+}
+
+func TestAnOldTicketDoesNothingToTheRequestThatTookOverItsRecord(t *testing.T) {
+	f := newFleet(t, 1, nil)
+	old, _ := f.Route(prompt(1, 50), 0)
+	old.Done(0)
+	next, _ := f.Route(prompt(1, 50), 0)
+	if next.fl != old.fl || next == old {
+		t.Fatal("the record was not used again")
+	}
+	want := state(t, f, 0, 0)
+	old.FirstToken(0)
+	old.Usage(100, 100, 100)
+	old.Refused(0)
+	old.Done(0)
+	if got := state(t, f, 0, 0); !reflect.DeepEqual(got, want) || got.InFlight != 1 || got.Uncached != 50*64 {
+		t.Fatalf("%+v, was %+v", got, want)
+	}
+	next.Done(0)
+	if got := state(t, f, 0, 0); got.InFlight != 0 || got.Uncached != 0 {
+		t.Fatalf("in flight at the end: %+v", got)
 	}
 }
 

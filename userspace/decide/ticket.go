@@ -83,7 +83,7 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 		fl.cover = append(fl.cover[:0], r.Cover...)
 		cover = fl.cover
 	}
-	fl.held = f.load.Reserve(d.Slot, d.Uncached-d.Left, r.Stream, now)
+	f.load.Reserve(&fl.held, d.Slot, d.Uncached-d.Left, r.Stream, now)
 	if fl.expects, fl.counted = (expectation{}), policies[f.params.Policy].spreads; fl.counted {
 		fl.expects = f.expects(r, d, fl.keys)
 	}
@@ -93,7 +93,7 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	}
 	if fl.counted {
 		f.demand.add(fl.keys)
-		f.load.Claim(fl.held, f.needs)
+		f.load.Claim(&fl.held, f.needs)
 	}
 	return Ticket{f, fl, fl.use}
 }
@@ -116,7 +116,7 @@ func (t Ticket) FirstToken(now Instant) {
 	defer t.f.mu.Unlock()
 	if fl := t.flight(); fl != nil {
 		fl.began = true
-		t.f.load.FirstToken(fl.held, now)
+		t.f.load.FirstToken(&fl.held, now)
 	}
 }
 
@@ -225,8 +225,8 @@ func (t Ticket) end(f *Fleet, now Instant) {
 	if b := &f.backends[fl.slot]; !fl.began && b.live && b.generation == fl.generation {
 		b.size.cancelled(&fl.expects)
 	}
-	f.load.End(fl.held, now)
-	fl.busy, fl.mark, fl.held = false, index.Mark{}, load.Reservation{}
+	f.load.End(&fl.held, now)
+	fl.busy, fl.mark = false, index.Mark{}
 	fl.next, f.idle = f.idle, fl
 	f.flights--
 }

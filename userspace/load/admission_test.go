@@ -98,13 +98,13 @@ func TestBackoffDoublesUpToItsMaximumAndASuccessEndsIt(t *testing.T) {
 func TestHalfOpenAdmitsOneProbeAtATime(t *testing.T) {
 	b := books(t, 1)
 	b.ConnectFailed(0, 0)
-	old := b.Reserve(0, 10, true, 0) // the lone backend is tried while ejected
+	old := reserve(b, 0, 10, true, 0) // the lone backend is tried while ejected
 	b.End(old, sec)
-	probe := b.Reserve(0, 10, true, sec)
+	probe := reserve(b, 0, 10, true, sec)
 	wantRefusal(t, b, sec, Probing)
 	b.End(probe, 2*sec) // the client left before there was an answer
 	wantRefusal(t, b, 2*sec, Admitted)
-	second := b.Reserve(0, 10, true, 2*sec)
+	second := reserve(b, 0, 10, true, 2*sec)
 	b.End(probe, 2*sec) // again: the second probe is still out
 	wantRefusal(t, b, 2*sec, Probing)
 	b.Status(0, 200, 3*sec)
@@ -118,7 +118,7 @@ func TestFailedProbeEjectsLonger(t *testing.T) {
 	for range 3 {
 		b.Status(0, 500, 0)
 	}
-	r := b.Reserve(0, 1, true, sec)
+	r := reserve(b, 0, 1, true, sec)
 	b.Status(0, 500, sec)
 	b.End(r, sec)
 	wantRefusal(t, b, 3*sec-1, Ejected)
@@ -182,7 +182,7 @@ func TestUnknownSlotsAreAbsentAndHarmless(t *testing.T) {
 		if b.Observe(s, Sample{}, 0) {
 			t.Fatal("restart of nothing")
 		}
-		b.End(b.Reserve(s, 5, true, 0), 0)
+		b.End(reserve(b, s, 5, true, 0), 0)
 		if got := b.View(s, 0).Refusal; got != Absent {
 			t.Fatalf("slot %d: %v", s, got)
 		}
@@ -206,7 +206,7 @@ func TestTrialIsShown(t *testing.T) {
 	trial(sec, false)
 	over := sec + p.Backoff
 	trial(over, true)
-	b.Reserve(0, 1, true, over)
+	reserve(b, 0, 1, true, over)
 	trial(over, false) // that is it
 	b.Status(0, 200, over)
 	trial(over, false)

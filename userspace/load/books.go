@@ -10,8 +10,6 @@ type Books struct {
 	mu       sync.Mutex
 	params   Params
 	accounts []account
-	slab     []entry // reservation records that were never used
-	free     *entry
 	names    map[string]int
 	models   []means // 0 is shared by every model that has no place of its own
 }

@@ -18,9 +18,16 @@ func wantLoad(t *testing.T, b *Books, slot, requests, decoding int, tokens int64
 	}
 }
 
+// reserve is Reserve of a new reservation.
+func reserve(b *Books, slot int, tokens int64, stream bool, now time.Duration) *Reservation {
+	r := new(Reservation)
+	b.Reserve(r, slot, tokens, stream, now)
+	return r
+}
+
 func TestEachPartOfAReservationIsReleasedOnce(t *testing.T) {
 	b := books(t, 1)
-	r, other := b.Reserve(0, 100, true, 0), b.Reserve(0, 7, true, 0)
+	r, other := reserve(b, 0, 100, true, 0), reserve(b, 0, 7, true, 0)
 	wantLoad(t, b, 0, 2, 0, 107)
 	for range 3 {
 		b.FirstToken(r, 0)
@@ -31,22 +38,26 @@ func TestEachPartOfAReservationIsReleasedOnce(t *testing.T) {
 		b.FirstToken(r, 0)
 		wantLoad(t, b, 0, 1, 0, 7)
 	}
-	third := b.Reserve(0, 50, true, 0) // takes over the record
+	third := reserve(b, 0, 50, true, 0)
 	b.End(r, 0)
 	wantLoad(t, b, 0, 2, 0, 57)
+	b.Reserve(r, 0, 30, false, 0) // what ended can be used again
+	wantLoad(t, b, 0, 3, 0, 87)
 	b.End(other, 0)
 	b.End(third, 0)
-	b.End(Reservation{}, 0)
+	wantLoad(t, b, 0, 1, 0, 30)
+	b.End(r, 0)
+	b.End(&Reservation{}, 0)
 	wantLoad(t, b, 0, 0, 0, 0)
 }
 
 func TestReservationsOfARemovedBackendDoNotTouchTheNextOwnerOfItsSlot(t *testing.T) {
 	b := books(t, 2)
-	waiting, decoding := b.Reserve(0, 100, false, 0), b.Reserve(0, 200, true, 0)
+	waiting, decoding := reserve(b, 0, 100, false, 0), reserve(b, 0, 200, true, 0)
 	b.FirstToken(decoding, 0)
 	b.Remove(0)
 	b.Add(0)
-	mine := b.Reserve(0, 5, true, 0)
+	mine := reserve(b, 0, 5, true, 0)
 	b.FirstToken(waiting, 0)
 	b.Observe(0, Sample{HasQueue: true}, sec)
 	for range 2 {
@@ -62,9 +73,9 @@ func TestReservationsOfARemovedBackendDoNotTouchTheNextOwnerOfItsSlot(t *testing
 // engine's queue is too short for it to be still in there.
 func TestPollReleasesAnswersThatAreNotStreamed(t *testing.T) {
 	b := books(t, 1)
-	var rs []Reservation
+	var rs []*Reservation
 	for i := range 5 {
-		rs = append(rs, b.Reserve(0, 1<<i, i == 1, time.Duration(i)))
+		rs = append(rs, reserve(b, 0, 1<<i, i == 1, time.Duration(i)))
 	}
 	b.Observe(0, Sample{Waiting: 2, HasQueue: true}, sec)
 	wantLoad(t, b, 0, 5, 2, 0b11010) // 0 and 2 were taken up; 1 is streamed and shows it itself
@@ -82,7 +93,7 @@ func TestPollReleasesAnswersThatAreNotStreamed(t *testing.T) {
 
 func TestPollDoesNotReleaseWhatItsEngineCannotHaveCounted(t *testing.T) {
 	b := books(t, 1)
-	r := b.Reserve(0, 8, false, 10*sec)
+	r := reserve(b, 0, 8, false, 10*sec)
 	b.Observe(0, Sample{HasQueue: true}, 10*sec+settle/2)
 	wantLoad(t, b, 0, 1, 0, 8)
 	b.Observe(0, Sample{HasQueue: true}, 9*sec) // sent before
@@ -158,7 +169,7 @@ func TestClaims(t *testing.T) {
 			t.Fatalf("%d tokens claimed, want %d", v.Claimed, claimed)
 		}
 	}
-	filled, hidden, ended := b.Reserve(0, 10, true, 0), b.Reserve(0, 0, false, 0), b.Reserve(0, 5, true, 0)
+	filled, hidden, ended := reserve(b, 0, 10, true, 0), reserve(b, 0, 0, false, 0), reserve(b, 0, 5, true, 0)
 	b.Claim(filled, 1000)
 	b.Claim(hidden, 200)
 	b.Claim(ended, 30)
@@ -174,9 +185,9 @@ func TestClaims(t *testing.T) {
 	want(40)
 	b.End(ended, sec)
 	b.End(hidden, sec)
-	b.Claim(Reservation{}, 7)
+	b.Claim(&Reservation{}, 7)
 	want(0)
-	b.Claim(b.Reserve(0, 1, true, sec), 500)
+	b.Claim(reserve(b, 0, 1, true, sec), 500)
 	b.Remove(0)
 	b.Add(0)
 	want(0)
@@ -199,7 +210,7 @@ func TestSinceThePoll(t *testing.T) {
 	}
 	poll(0)
 	want(0)
-	one, other, unclaimed := b.Reserve(0, 10, true, 0), b.Reserve(0, 10, true, 0), b.Reserve(0, 10, true, 0)
+	one, other, unclaimed := reserve(b, 0, 10, true, 0), reserve(b, 0, 10, true, 0), reserve(b, 0, 10, true, 0)
 	b.Claim(one, 1000)
 	b.Claim(other, 300)
 	want(0) // as long as they are claimed
@@ -354,7 +365,7 @@ func TestAccountsReturnToZero(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(uint64(g), 1))
 			for range 200 {
 				slot, now := rnd.IntN(4), time.Duration(rnd.IntN(1000))*sec
-				r := b.Reserve(slot, rnd.Int64N(1000), rnd.IntN(2) == 0, now)
+				r := reserve(b, slot, rnd.Int64N(1000), rnd.IntN(2) == 0, now)
 				b.Claim(r, rnd.Int64N(1000))
 				for range rnd.IntN(6) {
 					switch rnd.IntN(6) {
@@ -425,7 +436,7 @@ func TestQueueBehindAGateway(t *testing.T) {
 	b := New(Default())
 	b.Add(0)
 	for range 4 {
-		b.Reserve(0, 10, false, 0)
+		reserve(b, 0, 10, false, 0)
 	}
 	b.Observe(0, Sample{Waiting: 3, Engines: 3, HasQueue: true}, sec)
 	if v := b.View(0, sec); v.Tokens != 30 {
@@ -451,10 +462,10 @@ func TestOthers(t *testing.T) {
 	} {
 		b := books(t, 1)
 		for range c.own {
-			b.Reserve(0, 10, true, 0)
+			reserve(b, 0, 10, true, 0)
 		}
 		b.Observe(0, Sample{Waiting: c.waiting, Running: c.running, HasQueue: true}, sec)
-		b.Reserve(0, 10, true, sec) // after the poll
+		reserve(b, 0, 10, true, sec) // after the poll
 		if v := b.View(0, sec); v.Others != c.wantOthers || v.Served != c.wantServed || v.Own != c.was {
 			t.Errorf("%s: %d others, %d served, %d own; want %d, %d, %d", c.name, v.Others, v.Served, v.Own, c.wantOthers, c.wantServed, c.was)
 		}

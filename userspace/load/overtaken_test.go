@@ -51,7 +51,7 @@ func TestWhatHappensWhileAPollIsUnderWay(t *testing.T) {
 			p.Window = time.Minute
 			b.SetParams(p)
 			poll(0)
-			r := b.Reserve(0, 10, true, before)
+			r := reserve(b, 0, 10, true, before)
 			b.Claim(r, claim)
 			if c.first > 0 {
 				b.FirstToken(r, c.first)
@@ -85,9 +85,9 @@ func TestWhatHappensWhileAPollIsUnderWay(t *testing.T) {
 // First tokens come from many goroutines and through the kernel: not in order.
 func TestFirstTokensOutOfOrder(t *testing.T) {
 	b := books(t, 1)
-	var rs []Reservation
+	var rs []*Reservation
 	for i, first := range []time.Duration{5, 3, 6, 2} {
-		r := b.Reserve(0, 1, true, 0)
+		r := reserve(b, 0, 1, true, 0)
 		b.Claim(r, 1<<i)
 		b.FirstToken(r, first*sec)
 		rs = append(rs, r)
@@ -114,15 +114,15 @@ func TestFirstTokensOutOfOrder(t *testing.T) {
 // What was young at a backend that went is nothing to whoever gets its slot and records.
 func TestYoungOnesOfARemovedBackend(t *testing.T) {
 	b := books(t, 1)
-	var rs []Reservation
+	var rs []*Reservation
 	for range 3 {
-		r := b.Reserve(0, 1, true, 0)
+		r := reserve(b, 0, 1, true, 0)
 		b.Claim(r, 1000)
 		b.FirstToken(r, 2*sec)
 		rs = append(rs, r)
 	}
 	b.Add(0)
-	mine := b.Reserve(0, 1, true, 0)
+	mine := reserve(b, 0, 1, true, 0)
 	b.Claim(mine, 10)
 	b.FirstToken(mine, 2*sec)
 	for _, r := range rs {
@@ -139,7 +139,7 @@ func TestYoungOnesOfARemovedBackend(t *testing.T) {
 // Lives of requests and polls in any order, against sums over all that has happened.
 func TestSinceAddsUp(t *testing.T) {
 	type life struct {
-		r                 Reservation
+		r                 *Reservation
 		claim, first, end int64 // nanoseconds; 0 = not yet
 		seen              int   // polls taken in when it ended
 	}
@@ -166,16 +166,16 @@ func TestSinceAddsUp(t *testing.T) {
 			}
 			switch rnd.IntN(6) {
 			case 0:
-				l := &life{r: b.Reserve(0, 1, true, at), claim: rnd.Int64N(4) * 1000}
+				l := &life{r: reserve(b, 0, 1, true, at), claim: rnd.Int64N(4) * 1000}
 				b.Claim(l.r, l.claim)
 				lives = append(lives, l)
 			case 1, 2:
-				if l := some(func(l *life) bool { return l.first == 0 && l.end == 0 }); l.r.e != nil {
+				if l := some(func(l *life) bool { return l.first == 0 && l.end == 0 }); l.r != nil {
 					b.FirstToken(l.r, at)
 					l.first = now
 				}
 			case 3:
-				if l := some(func(l *life) bool { return l.end == 0 }); l.r.e != nil {
+				if l := some(func(l *life) bool { return l.end == 0 }); l.r != nil {
 					b.End(l.r, at)
 					l.end, l.seen = now, polls
 				}
@@ -213,15 +213,15 @@ func TestNothingIsGivenBackByTheDead(t *testing.T) {
 	poll := func(at time.Duration, process float64) {
 		b.Observe(0, Sample{HasQueue: true, HasKV: true, HasStartTime: true, StartTime: process}, at)
 	}
-	begin := func(at time.Duration) Reservation {
-		r := b.Reserve(0, 1, true, at)
+	begin := func(at time.Duration) *Reservation {
+		r := reserve(b, 0, 1, true, at)
 		b.Claim(r, 1000)
 		b.FirstToken(r, at)
 		return r
 	}
 	poll(0, 100)
 	old, during := begin(sec), begin(3*sec)
-	silent := b.Reserve(0, 1, false, sec)
+	silent := reserve(b, 0, 1, false, sec)
 	b.Claim(silent, 500)
 	poll(2*sec, 200)
 	want := func(since int64) {

@@ -6,31 +6,33 @@ import "time"
 // waiting: it must be read and tokenized first.
 const settle = 100 * time.Millisecond
 
-// slabSize is how many records are made at once. They are used again, never freed.
-const slabSize = 64
-
-// entry is the record of one reservation.
-type entry struct {
-	use        uint32 // how often the record was handed out; tells an old Reservation
-	busy       bool
-	slot       int
-	generation uint32 // of the account
-	process    uint32 // of the account
+// Reservation is one request's share of a backend's load, from the choice to
+// the end of its body. The zero value holds nothing. From Reserve to End it must stay
+// where it is: the books link to it. Each part is released once however often it is
+// asked for. Its fields are guarded by the lock of the books.
+//
+// The caller keeps it beside what else it knows of the request. Where thousands wait,
+// that comes from memory when one of them ends, and then no second place has to.
+type Reservation struct {
+	prev, next *Reservation // in the list of its account that holds or young tells
 	tokens     int64
 	claim      int64
 	sent       time.Duration
 	began      time.Duration // when its first token came
-	stream     bool
-	holds      bool   // tokens are still held: it is in its account's list of those
-	young      bool   // it is in that of the young
+	slot       int32
+	generation uint32 // of the account
+	process    uint32 // of the account
 	probe      uint32 // number of the probe that it is; 0 = none
-	prev, next *entry // in that list, or in that of free records
+	busy       bool
+	stream     bool
+	holds      bool // tokens are still held: it is in its account's list of those
+	young      bool // it is in that of the young
 }
 
 // list is a list of reservations.
-type list struct{ first, last *entry }
+type list struct{ first, last *Reservation }
 
-func (l *list) add(e *entry) {
+func (l *list) add(e *Reservation) {
 	e.prev = l.last
 	if l.last == nil {
 		l.first = e
@@ -40,7 +42,7 @@ func (l *list) add(e *entry) {
 	l.last = e
 }
 
-func (l *list) remove(e *entry) {
+func (l *list) remove(e *Reservation) {
 	if e.prev == nil {
 		l.first = e.next
 	} else {
@@ -54,130 +56,103 @@ func (l *list) remove(e *entry) {
 	e.prev, e.next = nil, nil
 }
 
-// Reservation is one request's share of a backend's load, from the choice to
-// the end of its body. The zero value holds nothing. Copies are the same
-// reservation; each part is released once however often it is asked for.
-type Reservation struct {
-	e   *entry
-	use uint32
-}
-
-// Reserve books one request and its uncached tokens. stream says that its first
-// token can be seen. Of a backend whose back-off is over it becomes the probe.
-func (b *Books) Reserve(slot int, tokens int64, stream bool, now time.Duration) Reservation {
+// Reserve books one request and its uncached tokens in r, which holds nothing. stream
+// says that its first token can be seen. Of a backend whose back-off is over it becomes
+// the probe.
+func (b *Books) Reserve(r *Reservation, slot int, tokens int64, stream bool, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.account(slot)
 	if a == nil {
-		return Reservation{}
-	}
-	e := b.free
-	if e != nil {
-		b.free, e.next = e.next, nil
-	} else {
-		if len(b.slab) == 0 {
-			b.slab = make([]entry, slabSize)
-		}
-		e, b.slab = &b.slab[0], b.slab[1:]
+		return
 	}
 	tokens = max(tokens, 0)
-	*e = entry{
-		use: e.use + 1, busy: true, slot: slot, generation: a.generation, process: a.process,
+	*r = Reservation{
+		busy: true, slot: int32(slot), generation: a.generation, process: a.process,
 		tokens: tokens, sent: now, stream: stream, holds: true,
 	}
 	if a.breaker.open && !a.breaker.probing {
 		a.breaker.probing = true
 		a.breaker.probe++
-		e.probe = a.breaker.probe
+		r.probe = a.breaker.probe
 	}
 	a.requests++
 	a.tokens += tokens
 	if !stream {
 		a.hidden++
 	}
-	a.holding.add(e)
-	return Reservation{e, e.use}
+	a.holding.add(r)
 }
 
 // Claim books KV memory that the request will take, in tokens, until its tokens
 // are released: from then on the polls show what it holds.
-func (b *Books) Claim(r Reservation, tokens int64) {
+func (b *Books) Claim(r *Reservation, tokens int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e := r.entry(); e != nil && e.holds {
-		b.accounts[e.slot].claimed += tokens - e.claim
-		e.claim = tokens
+	if r.holds {
+		b.accounts[r.slot].claimed += tokens - r.claim
+		r.claim = tokens
 	}
 }
 
 // FirstToken releases the tokens: the prompt is prefilled, and a poll sent from now on
 // shows the memory that was claimed.
-func (b *Books) FirstToken(r Reservation, now time.Duration) {
+func (b *Books) FirstToken(r *Reservation, now time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e := r.entry(); e != nil && e.holds {
-		a := &b.accounts[e.slot]
-		a.release(e)
+	if r.holds {
+		a := &b.accounts[r.slot]
+		a.release(r)
 		a.decoding++
-		if e.claim > 0 {
-			e.began, e.young = now, true
-			a.young.add(e)
-			a.taken += e.claim
+		if r.claim > 0 {
+			r.began, r.young = now, true
+			a.young.add(r)
+			a.taken += r.claim
 		}
 	}
 }
 
 // End releases what the reservation still holds.
-func (b *Books) End(r Reservation, _ time.Duration) {
+func (b *Books) End(r *Reservation, _ time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := r.entry()
-	if e == nil {
+	if !r.busy {
 		return
 	}
-	if a := &b.accounts[e.slot]; a.live && a.generation == e.generation {
-		if e.holds {
-			a.release(e)
+	if a := &b.accounts[r.slot]; a.live && a.generation == r.generation {
+		if r.holds {
+			a.release(r)
 		} else {
 			a.decoding--
-			young := a.age(e)
-			if e.claim > 0 && e.process == a.process { // its answer has been as long as most, and goes too
+			young := a.age(r)
+			if r.claim > 0 && r.process == a.process { // its answer has been as long as most, and goes too
 				a.given += int64(b.models[0].output.value())
 				if !young {
-					a.given += e.claim
+					a.given += r.claim
 				}
 			}
 		}
 		a.requests--
-		if e.probe != 0 && e.probe == a.breaker.probe { // no verdict came in between: the next request may try
+		if r.probe != 0 && r.probe == a.breaker.probe { // no verdict came in between: the next request may try
 			a.breaker.probing = false
 		}
 	}
-	e.busy, e.next, e.prev = false, b.free, nil
-	b.free = e
+	r.busy = false
 }
 
-// entry returns the record while r is the one that uses it.
-func (r Reservation) entry() *entry {
-	if r.e == nil || r.e.use != r.use || !r.e.busy {
-		return nil
-	}
-	return r.e
-}
-
-// release takes e's tokens off the account and e off the list.
-func (a *account) release(e *entry) {
-	a.tokens -= e.tokens
-	a.claimed -= e.claim
-	if !e.stream {
+// release takes the tokens off the account and the reservation off the list.
+func (a *account) release(r *Reservation) {
+	a.tokens -= r.tokens
+	a.claimed -= r.claim
+	if !r.stream {
 		a.hidden--
 	}
-	e.holds = false
-	a.holding.remove(e)
+	r.holds = false
+	a.holding.remove(r)
 }
 
 // age takes e off the young and says whether it was one of them.
-func (a *account) age(e *entry) bool {
+func (a *account) age(e *Reservation) bool {
 	if !e.young {
 		return false
 	}

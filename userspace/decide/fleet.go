@@ -53,6 +53,7 @@ type Fleet struct {
 	runs  []int
 	views []load.View
 	cands []Candidate
+	fills []index.Fill // of cands
 	begun []int32
 	needs int64 // of the question, under a policy that spreads
 }

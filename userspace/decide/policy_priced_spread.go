@@ -101,7 +101,7 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		w := max(m-o.by(e.Run), 0)
 		u := min(w, float64(least))
 		x := 0.0
-		if e.Evicts && c.q.Reuse > 0 {
+		if w > 0 && e.Evicts && c.q.Reuse > 0 {
 			x = spreadAge * math.Exp(-float64(e.Age)/(spreadIdle*float64(c.q.Reuse)))
 		}
 		k := min(max(use.or(e.KVUse, e.HasKV), 0), spreadFull)

@@ -3,6 +3,8 @@ package decide
 import (
 	"sort"
 	"time"
+
+	"github.com/tautline/tautline/userspace/index"
 )
 
 // spread adds to the question and to the candidates what a policy that spreads
@@ -12,11 +14,18 @@ func (f *Fleet) spread(r *Request, q *Question, now Instant) {
 	if whole := r.whole(q.Blocks); whole > 0 {
 		q.PerBlock = float64(q.Tokens) / whole
 	}
+	f.fills = f.fills[:0]
 	for i := range f.cands {
 		c := &f.cands[i]
 		q.InFlight += c.Requests
 		// The tail of a prompt has no key and takes room all the same.
-		c.Age, c.Evicts = f.index.Evicts(c.Slot, max(q.Keys-c.Run, 1), max(q.Blocks-c.Blocks, 1), f.backends[c.Slot].first, now)
+		f.fills = append(f.fills, index.Fill{
+			Slot: c.Slot, Keys: max(q.Keys-c.Run, 1), Blocks: max(q.Blocks-c.Blocks, 1), Tier: f.backends[c.Slot].first,
+		})
+	}
+	f.index.Evicts(f.fills, now)
+	for i := range f.cands {
+		f.cands[i].Age, f.cands[i].Evicts = f.fills[i].Age, f.fills[i].Evicts
 	}
 	// Who begins with a key begins with all before it, so their numbers fall.
 	keys := keysOf(r)

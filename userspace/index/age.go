@@ -40,33 +40,48 @@ func (h *entry) unmarked(ttl time.Duration) {
 	h.count, h.pending = 0, 0
 }
 
-// Evicts says whether a slot would have to give up a key to take in so many more keys that
-// cover so many blocks, and the age of the first one to go. tier is how many blocks the
-// engine's first tier holds, where that is known and the slot remembers more: what a fill
-// drives out of it counts as given up, at an age as if all was used at one rate; 0 = as
-// many as the slot. What the slot holds is as of the latest mark, confirmation or look-up.
-func (x *Index) Evicts(slot, keys, blocks, tier int, now time.Duration) (age time.Duration, some bool) {
+// Fill is what a slot would have to take in, and what Evicts finds of it.
+type Fill struct {
+	Slot, Keys, Blocks int // Keys more keys, which cover Blocks
+	// Tier is how many blocks the engine's first tier holds, where that is known and the
+	// slot remembers more: what a fill drives out of it counts as given up, at an age as if
+	// all was used at one rate; 0 = as many as the slot.
+	Tier   int
+	Evicts bool          // the slot would have to give up a key
+	Age    time.Duration // of the first one to go
+}
+
+// Evicts sets Evicts and Age of each of the fills, all of the same moment. What a slot
+// holds is as of the latest mark, confirmation or look-up.
+func (x *Index) Evicts(fills []Fill, now time.Duration) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := x.shelf(slot)
+	for i := range fills {
+		f := &fills[i]
+		f.Age, f.Evicts = x.evicts(f, now)
+	}
+}
+
+func (x *Index) evicts(f *Fill, now time.Duration) (age time.Duration, some bool) {
+	s := x.shelf(f.Slot)
 	if s == nil || s.count == 0 {
 		return 0, false
 	}
-	smaller := tier > 0 && tier < s.blocks
+	smaller := f.Tier > 0 && f.Tier < s.blocks
 	switch {
 	case s.blocks == 0:
-		some = x.over(s, keys)
+		some = x.over(s, f.Keys)
 	case smaller:
-		some = s.used+blocks > tier
+		some = s.used+f.Blocks > f.Tier
 	default:
-		some = x.over(s, blocks)
+		some = x.over(s, f.Blocks)
 	}
 	if !some {
 		return 0, false
 	}
 	age = x.age(&s.entries[s.first()], now)
-	if smaller && s.used > tier {
-		age = time.Duration(float64(age) * float64(tier) / float64(s.used))
+	if smaller && s.used > f.Tier {
+		age = time.Duration(float64(age) * float64(f.Tier) / float64(s.used))
 	}
 	return age, true
 }

@@ -10,8 +10,8 @@ func TestAgeOfWhatGoesFirst(t *testing.T) {
 	x := newIndex(t, 1, func(p *Params) { p.Capacity, p.TTL, p.PendingTTL = 10, 100*s, 10*s })
 	want := func(name string, keys, blocks int, age time.Duration, some bool) {
 		t.Helper()
-		if got, evicts := x.Evicts(0, keys, blocks, 0, 20*s); got != age || evicts != some {
-			t.Errorf("%s: age %v, %v; want %v, %v", name, got, evicts, age, some)
+		if got, gives := evicts(x, Fill{Slot: 0, Keys: keys, Blocks: blocks}, 20*s); got != age || gives != some {
+			t.Errorf("%s: age %v, %v; want %v, %v", name, got, gives, age, some)
 		}
 	}
 	want("empty", 1000, 1000, 0, false)
@@ -40,12 +40,19 @@ func TestAgeOfWhatGoesFirst(t *testing.T) {
 	if _, held := x.Age(0, keys(0, 1)[0], 20*s); held {
 		t.Error("a forgotten key has an age")
 	}
-	if _, evicts := x.Evicts(7, 1, 1, 0, 20*s); evicts {
+	if _, some := evicts(x, Fill{Slot: 7, Keys: 1, Blocks: 1}, 20*s); some {
 		t.Error("a slot that does not exist evicts")
 	}
 	if _, held := x.Age(-1, 1, 20*s); held {
 		t.Error("a slot that does not exist holds a key")
 	}
+}
+
+// evicts is Evicts of one fill.
+func evicts(x *Index, f Fill, now time.Duration) (age time.Duration, some bool) {
+	fills := []Fill{f}
+	x.Evicts(fills, now)
+	return fills[0].Age, fills[0].Evicts
 }
 
 // A slot that remembers more than the engine's first tier holds: a fill drives out what is
@@ -69,7 +76,7 @@ func TestAFillDrivesOutOfTheFirstTier(t *testing.T) {
 		{"a tier that is larger", 31, 400, 18 * s, true},
 		{"a tier that nobody knows", 11, 0, 0, false},
 	} {
-		if age, some := x.Evicts(0, 11, c.blocks, c.tier, 20*s); age != c.age || some != c.some {
+		if age, some := evicts(x, Fill{Slot: 0, Keys: 11, Blocks: c.blocks, Tier: c.tier}, 20*s); age != c.age || some != c.some {
 			t.Errorf("%s: age %v, %v; want %v, %v", c.name, age, some, c.age, c.some)
 		}
 	}

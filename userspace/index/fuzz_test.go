@@ -128,11 +128,16 @@ func play(t *testing.T, input []byte) {
 				t.Fatalf("step %d at %d: runs of %v (pending %v): %v, want %v", step, now, keys, pending, got, want)
 			}
 		}
+		var fills []Fill
 		for _, s := range slotsTried {
+			fills = append(fills, Fill{Slot: s, Keys: len(keys), Blocks: 2 * len(keys)})
+		}
+		fast.Evicts(fills, now)
+		for i, s := range slotsTried {
 			if got, want := fast.Len(s), slow.Len(s); got != want {
 				t.Fatalf("step %d at %d: slot %d holds %d keys, want %d", step, now, s, got, want)
 			}
-			age, some := fast.Evicts(s, len(keys), 2*len(keys), 0, now)
+			age, some := fills[i].Age, fills[i].Evicts
 			if wantAge, wantSome := slow.Evicts(s, len(keys), 2*len(keys), now); age != wantAge || some != wantSome {
 				t.Fatalf("step %d at %d: slot %d evicts %v, of age %d, want %v, %d", step, now, s, some, age, wantSome, wantAge)
 			}

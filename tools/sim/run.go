@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/tautline/tautline/tools/quantile"
 	"github.com/tautline/tautline/tools/sim/engine"
@@ -33,7 +34,7 @@ type run struct {
 	made     int
 	slab     []traffic.Job // the latest jobs made
 	rnd      *rand.Rand
-	ttfts    []float64
+	ttfts    []time.Duration
 	perSlot  []int
 	series   Instant
 	notes    map[*traffic.Job]*policies.Note
@@ -183,7 +184,7 @@ func (r *run) stop() {
 
 func (r *run) waited(j *traffic.Job, end Instant) {
 	if r.counts(j) && !j.Seen {
-		r.ttfts = append(r.ttfts, (end - j.Arrive).Seconds())
+		r.ttfts = append(r.ttfts, end-j.Arrive)
 	}
 }
 
@@ -408,7 +409,7 @@ func (e *events) FirstToken(j *traffic.Job, now Instant) {
 	}
 	if r.counts(j) && !j.Seen {
 		j.Seen = true
-		r.ttfts = append(r.ttfts, (now - j.Arrive).Seconds())
+		r.ttfts = append(r.ttfts, now-j.Arrive)
 		r.prompt += int64(j.Prompt)
 		r.cached += int64(j.Cached)
 		r.believed += int64(j.Believe)
@@ -445,10 +446,11 @@ func (r *run) result() Result {
 	res := &r.res
 	res.Unfinished = res.Arrived - res.Completed - res.Refused
 	slices.Sort(r.ttfts)
-	res.P50, res.P90, res.P99 = quantile.Of(r.ttfts, .5), quantile.Of(r.ttfts, .9), quantile.Of(r.ttfts, .99)
+	at := func(q float64) float64 { return quantile.Of(r.ttfts, q).Seconds() }
+	res.P50, res.P90, res.P99 = at(.5), at(.9), at(.99)
 	sum := 0.0
 	for _, t := range r.ttfts {
-		sum += t
+		sum += t.Seconds()
 	}
 	if n := float64(len(r.ttfts)); n > 0 {
 		res.Mean = sum / n

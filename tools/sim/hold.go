@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tautline/tautline/tools/sim/policies"
@@ -25,7 +26,9 @@ func (r *run) route(agent policies.Chooser, j *traffic.Job, now Instant) (slot i
 	}
 	slot, d := h.RouteOrHold(j, now)
 	if held = d.Reason == decide.ReasonNoRoom; held {
-		r.held[j.Agent].Add(&waiter{For: j, Request: h.Asked(j), Came: j.Arrive}, d)
+		asked := h.Asked(j)
+		asked.Keys = slices.Clone(asked.Keys)
+		r.held[j.Agent].Add(&waiter{For: j, Request: asked, Came: j.Arrive}, d)
 	}
 	return slot, held
 }

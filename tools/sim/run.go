@@ -33,6 +33,7 @@ type run struct {
 	alive    int
 	made     int
 	slab     []traffic.Job // the latest jobs made
+	keys     []key.Key     // of the job that is routed; used again for the next
 	rnd      *rand.Rand
 	ttfts    []time.Duration
 	perSlot  []int
@@ -248,7 +249,6 @@ func (r *run) arrive(now Instant) {
 	r.source.Pop(j)
 	j.Arrive = now
 	j.Stream = !r.sc.Unstreamed
-	j.SetKeys(r.sc.BlockTokens)
 	if len(r.agents) > 1 {
 		j.Agent = r.rnd.IntN(len(r.agents))
 	}
@@ -288,6 +288,9 @@ func (r *run) refuse(j *traffic.Job, now Instant) {
 // down refuses the connection, so the router knows at once.
 func (r *run) send(j *traffic.Job, now Instant) {
 	agent := r.agents[j.Agent]
+	j.Keys = r.keys
+	j.SetKeys(r.sc.BlockTokens)
+	r.keys = j.Keys
 	for range len(r.engines) + 1 {
 		j.Believe, j.First = 0, traffic.Never
 		var held bool
@@ -379,9 +382,9 @@ func (r *run) job() *traffic.Job {
 	at := r.made % slabSize
 	if at == 0 { // a backlog is all new jobs: made one by one they cost more than to route
 		r.slab = make([]traffic.Job, slabSize)
-		segs, keys := make([]traffic.Segment, 2*slabSize), make([]key.Key, 8*slabSize)
+		segs := make([]traffic.Segment, 2*slabSize)
 		for i := range r.slab { // enough for most; those that need more grow
-			r.slab[i].Segs, r.slab[i].Keys = segs[2*i:2*i:2*i+2], keys[8*i:8*i:8*i+8]
+			r.slab[i].Segs = segs[2*i : 2*i : 2*i+2]
 		}
 	}
 	j := &r.slab[at]

@@ -56,7 +56,7 @@ type Job struct {
 	Answer  uint64 // ID of the prompt followed by its answer; 0 = nobody continues it
 	Max     int    // max_tokens of the request; 0 = not given
 
-	Keys  []key.Key // what the router sees
+	Keys  []key.Key // what the router sees, while it is asked; see SetKeys
 	Bytes int       // canonical bytes of the prompt
 
 	// The engine's own state of this job.
@@ -69,9 +69,9 @@ type Job struct {
 	}
 }
 
-// Reset empties the job, keeping its storage and Index.
+// Reset empties the job, keeping its Index and the storage of its segments.
 func (j *Job) Reset() {
-	*j = Job{Index: j.Index, Segs: j.Segs[:0], Keys: j.Keys[:0], Session: -1, Slot: -1, First: Never, Stream: true, Output: 1}
+	*j = Job{Index: j.Index, Segs: j.Segs[:0], Session: -1, Slot: -1, First: Never, Stream: true, Output: 1}
 }
 
 // Add appends a segment to the prompt.
@@ -109,7 +109,8 @@ const RealBlock = key.BlockBytes / 4
 // SetKeys computes the keys and the canonical bytes that a router would find
 // for the job when a block is blockTokens tokens. The geometry is the router's:
 // dense keys first, then sparse ones with a doubling stride, none for a partial
-// block. Blocks larger than RealBlock make long prompts cheap to simulate; what
+// block. They take the place of what Keys holds, which may be storage that other jobs
+// use in turn. Blocks larger than RealBlock make long prompts cheap to simulate; what
 // the router then knows of a match is that much coarser.
 func (j *Job) SetKeys(blockTokens int) {
 	j.Keys = j.Keys[:0]

@@ -89,7 +89,7 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		}
 		use.add(e.KVUse, e.HasKV)
 		held.add(float64(e.Held), e.saysHeld())
-		y, known := c.lacks(e)
+		y, known := e.lacks(&c.q)
 		over.add(y, known)
 	}
 	scarce := spreadOver * min(c.q.Output/spreadLong, 1)
@@ -100,16 +100,12 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		m, d := float64(e.fill()), float64(e.Decoding+e.Served)
 		w := max(m-o.by(e.Run), 0)
 		u := min(w, float64(least))
-		x := 0.0
-		if w > 0 && e.Evicts && c.q.Reuse > 0 {
-			x = spreadAge * math.Exp(-float64(e.Age)/(spreadIdle*float64(c.q.Reuse)))
-		}
 		k := min(max(use.or(e.KVUse, e.HasKV), 0), spreadFull)
 		h := held.or(float64(e.Held), e.saysHeld())
-		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+x) +
+		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+c.evicts(e, w)) +
 			(w-u)*min(d, spreadCap*p.Cap/(1-k)) + u*min(d, spreadStalls) +
 			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests+e.Others)+h/spreadHeld) +
-			scarce*over.or(c.lacks(e))
+			scarce*over.or(e.lacks(&c.q))
 	}
 	if indifferent(cs) {
 		return c.outcome(cs, c.outOfStep(cs), run, blocks)
@@ -120,20 +116,12 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	return c.compared(cs, run, blocks)
 }
 
-// homeward returns, of those that would have to fill the same as the cheapest and cost no
-// more than that fill above it, the one that others would choose for the same prompt.
-// What others sent in the meantime is not known, and where all take the cheapest it is
-// not cheap for long.
-func (c choice) homeward(cs []Candidate) int {
-	pick := c.lowest(cs, false)
-	fill := cs[pick].fill()
-	most := cs[pick].Cost + float64(fill)
-	for i := range cs {
-		if e := &cs[i]; e.fill() == fill && e.Cost <= most && e.Home > cs[pick].Home {
-			pick = i
-		}
+// evicts is x, the price of what a fill evicts. Not worked out where nothing is filled.
+func (c choice) evicts(e *Candidate, fill float64) float64 {
+	if fill <= 0 || !e.Evicts || c.q.Reuse <= 0 {
+		return 0
 	}
-	return pick
+	return spreadAge * math.Exp(-float64(e.Age)/(spreadIdle*float64(c.q.Reuse)))
 }
 
 // saysHeld is whether Held is known: an engine may report its KV use without the
@@ -141,11 +129,11 @@ func (c choice) homeward(cs []Candidate) int {
 func (c *Candidate) saysHeld() bool { return c.HasKV && (c.Held > 0 || c.KVUse <= 0) }
 
 // lacks is how much of the KV memory that the prompt needs there will not be.
-func (c choice) lacks(e *Candidate) (tokens float64, known bool) {
-	if e.Capacity <= 0 || !e.HasKV {
+func (c *Candidate) lacks(q *Question) (tokens float64, known bool) {
+	if c.Capacity <= 0 || !c.HasKV {
 		return 0, false
 	}
-	return float64(min(max(e.Held+e.Claimed+c.q.Needs-e.Capacity, 0), c.q.Needs)), true
+	return float64(min(max(c.Held+c.Claimed+q.Needs-c.Capacity, 0), q.Needs)), true
 }
 
 // mean is that of the values that are known.

@@ -277,4 +277,9 @@ func TestPollThatAnAnswerHasOvertaken(t *testing.T) {
 	if n := b.Engine(0).PollFailures; n != 1 {
 		t.Errorf("%d polls failed, want the one", n)
 	}
+	for range Default().EjectErrors {
+		b.Status(0, 503, 2*sec)
+	}
+	wantRefusal(t, b, 2*sec, Ejected)
+	wantRefusal(t, b, 2*sec+Default().BackoffMax, Admitted) // a request may look: it was not found gone
 }

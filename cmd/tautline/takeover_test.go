@@ -194,7 +194,6 @@ func TestTakeover(t *testing.T) {
 			var all []*talk
 			var ready, wg sync.WaitGroup
 			signalled := make(chan struct{})
-			found := make([]bool, talks)
 			// A connection for each request: one that is kept may be closed by an agent that
 			// drains just when it is used, and net/http does not try a POST again.
 			for i := range talks {
@@ -237,7 +236,6 @@ func TestTakeover(t *testing.T) {
 							return
 						}
 					}
-					found[i] = its == first && got.cached > got.prompt/2
 					for range turns {
 						ask(10, nil, second)
 					}
@@ -251,14 +249,11 @@ func TestTakeover(t *testing.T) {
 			wg.Wait()
 			<-first.ended
 
-			cut, warm := 0, 0
+			cut := 0
 			for i, k := range all {
 				cut += k.cut
 				if got, err := k.ask(10, nil); err != nil || got.by != second || got.cached <= got.prompt/2 {
 					t.Errorf("conversation %d: %d of %d tokens were cached where the second agent had sent it before: %v", i, got.cached, got.prompt, err)
-				}
-				if found[i] {
-					warm++
 				}
 			}
 			aborted := 0.0
@@ -278,7 +273,6 @@ func TestTakeover(t *testing.T) {
 			if cut != want || int(aborted) != want {
 				t.Errorf("%d answers broke off and engines were told of %v, want %d", cut, aborted, want)
 			}
-			t.Logf("of %d conversations the second agent sent %d to where the first had, though it knew none of them", talks/2, warm)
 		})
 	}
 }

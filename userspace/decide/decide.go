@@ -25,7 +25,9 @@ type Question struct {
 	PerBlock float64       // prompt tokens per block
 	Reuse    time.Duration // mean age at which what is held is used again
 	Needs    int64         // of the prompt's tokens, those that no other request in flight begins with
-	Shared   bool          // other agents send requests to the same backends, and make the same keys
+	Shared   bool          // other agents send requests to the same backends
+	Told     bool          // they tell of them, a little later
+	Unlike   bool          // hardly a prompt begins like another
 	MayWait  bool          // where no backend has room for Needs the answer may be ReasonNoRoom
 }
 
@@ -52,6 +54,7 @@ type Candidate struct {
 	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
 	Others   int     // requests of others there at the latest poll (priced-spread)
 	Served   int     // of them, those that were being served (priced-spread)
+	Theirs   float64 // requests of others there, in the mean of some polls and as told (priced-spread)
 	Home     uint64  // the highest is where others would send what nobody holds; see rendezvous (priced-spread)
 	Left     int64   // of Uncached, what others have probably left there (priced-spread)
 	Claimed  int64   // KV tokens that own prompts will take whose first token has not come (priced-spread)
@@ -62,7 +65,7 @@ type Candidate struct {
 	Age      Instant // how long ago that was used
 
 	Sticky bool    // qualified for stickiness
-	Cost   float64 // what the policy compared; smaller wins, but see outOfStep (priced-spread)
+	Cost   float64 // what the policy compared; smaller wins, but see outOfStep, homeward and leftAlone (priced-spread)
 }
 
 // fill is how many tokens the backend would have to prefill as far as can be guessed.

@@ -44,6 +44,8 @@ type Fleet struct {
 	cold      uint64 // requests without a match so far
 	demand    demand // of requests that departed under a policy that spreads
 	reuse     time.Duration
+	repeats   repeats
+	hears     bool // other agents have told of what they sent
 	idle      *flight
 	slab      []flight // that were never used
 	flights   int
@@ -68,6 +70,7 @@ type backend struct {
 	size           size
 	first          int // blocks that the engine itself says; 0 = it does not
 	others         others
+	told           int  // requests in flight that other agents sent and told of
 	gateway        bool // of several model servers
 	lastCold       uint64
 	picks          [NumOutcomes]uint64

@@ -11,6 +11,13 @@ const (
 	homeHeld = 0.5
 	// homeFew is how many backends at most hold what only few prompts begin with.
 	homeFew = 2
+	// homeFar is how many fills more than the cheapest a backend may cost that others
+	// leave alone, where prompts are unlike each other.
+	homeFar = 5
+	// homeSame is how many requests of others more are as good as none.
+	homeSame = 0.5
+	// homeAge is by how much the price of what is evicted may exceed that at the cheapest.
+	homeAge = 0.05
 )
 
 // share adds to the question and to the candidates what a policy that spreads asks for
@@ -18,7 +25,7 @@ const (
 func (f *Fleet) share(r *Request, q *Question) {
 	keys := keysOf(r)
 	var sum others
-	takes, deep, holders := 0, 0, 0
+	takes, told, deep, holders := 0, 0, 0, 0
 	for i := range f.cands {
 		c := &f.cands[i]
 		b := &f.backends[c.Slot]
@@ -27,6 +34,8 @@ func (f *Fleet) share(r *Request, q *Question) {
 		}
 		takes++
 		sum.join(&b.others)
+		told += b.told
+		c.Theirs = b.theirs()
 		switch {
 		case c.Run > deep:
 			deep, holders = c.Run, 1
@@ -34,9 +43,13 @@ func (f *Fleet) share(r *Request, q *Question) {
 			holders++
 		}
 	}
-	if q.Shared = takes > 1 && len(keys) > 0 && sum.some(); !q.Shared {
+	if takes < 2 || len(keys) == 0 {
 		return
 	}
+	if q.Shared, q.Told = sum.some(), told > 0; !q.Shared && !q.Told {
+		return
+	}
+	q.Unlike = f.repeats.few()
 	first := keys[min(deep, len(keys)-1)]
 	home := -1
 	for i := range f.cands {
@@ -48,13 +61,13 @@ func (f *Fleet) share(r *Request, q *Question) {
 			}
 		}
 	}
-	if deep == len(keys) {
+	if deep == len(keys) || !q.Shared || q.Unlike {
 		return
 	}
 	c := &f.cands[home]
 	// Where one or two hold the longest run, others have sent them what follows as well. And
-	// where requests wait for memory, what was left is about to be evicted.
-	if (deep == 0 || holders > homeFew) && !c.short() {
+	// where the prompt will wait for memory, what was left is about to be evicted.
+	if (deep == 0 || holders > homeFew) && !c.short() && !c.full(q) {
 		c.Left = int64(homeHeld * float64(c.Uncached))
 	}
 }
@@ -76,18 +89,65 @@ func identity(s *Spec) uint64 {
 	return h.Sum64()
 }
 
-// homeward returns, of those that would have to fill the same as the cheapest and cost no
-// more than that fill above it, the one that others would choose for the same prompt.
-// What others sent in the meantime is not known, and where all take the cheapest it is
-// not cheap for long.
+// full says whether the backend has no memory for what the prompt needs of its own, and
+// will not have it soon.
+func (c *Candidate) full(q *Question) bool {
+	y, known := c.lacks(q)
+	return known && y > 0 && q.Output >= spreadLong && fills(q)
+}
+
+// homeward returns, of what is about as good as the cheapest, what others would choose for
+// the same prompt: of those that cost no more than the fill above it and evict nothing much
+// younger. What others sent in the meantime is not known, and where all take the cheapest
+// it is not cheap for long.
 func (c choice) homeward(cs []Candidate) int {
 	pick := c.lowest(cs, false)
-	fill := cs[pick].fill()
-	most := cs[pick].Cost + float64(fill)
+	low := cs[pick]
+	fill := float64(low.fill())
+	most, x := low.Cost+fill, c.evicts(&low, fill)+homeAge
 	for i := range cs {
-		if e := &cs[i]; e.fill() == fill && e.Cost <= most && e.Home > cs[pick].Home {
+		e := &cs[i]
+		if e.Home > cs[pick].Home && e.instead(&low) && e.Cost <= most && c.evicts(e, fill) <= x {
 			pick = i
 		}
 	}
 	return pick
+}
+
+// leftAlone returns the cheapest of those that others leave alone most. Where hardly a
+// prompt begins like another nobody gains from going where others would, nor does it matter
+// what is evicted, so it may cost a few fills more than the cheapest of all. As all agents
+// do so, each comes to have backends that the others leave to it.
+func (c choice) leftAlone(cs []Candidate) int {
+	pick := c.lowest(cs, false)
+	low := cs[pick]
+	all := 0
+	for i := range cs {
+		all += cs[i].Requests + cs[i].Others
+	}
+	most, busy := low.Cost+homeFar*float64(low.fill()), (1+spreadLoose)*float64(all)/float64(len(cs))+1
+	near := func(e *Candidate) bool {
+		return e.Home > 0 && e.Measured && e.instead(&low) && e.Cost <= most &&
+			float64(e.Requests+e.Others) <= busy && !e.full(&c.q) && !e.short()
+	}
+	fewest := low.Theirs
+	for i := range cs {
+		if e := &cs[i]; e.Theirs < fewest && near(e) {
+			fewest = e.Theirs
+		}
+	}
+	fewest += homeSame
+	for i := range cs {
+		p := &cs[pick]
+		if e := &cs[i]; e.Theirs <= fewest && near(e) && (p.Theirs > fewest || e.Cost < p.Cost) {
+			pick = i
+		}
+	}
+	return pick
+}
+
+// instead says whether the candidate would have to fill the same as the cheapest and has no
+// more own tokens before it.
+func (c *Candidate) instead(low *Candidate) bool {
+	return c.fill() == low.fill() && c.Tokens <= low.Tokens
 }

@@ -25,7 +25,7 @@ func (o *others) add(all, own int) {
 // join adds the counts of another backend.
 func (o *others) join(p *others) { o.all, o.own = o.all+p.all, o.own+p.own }
 
-// some says whether others send requests there. One poll that shows one is not enough.
+// some says whether others send requests there.
 func (o *others) some() bool { return o.all-o.own > othersSome*(o.own+1) }
 
 // Shared says whether others send requests to the backends too, as far as polls show.
@@ -39,4 +39,9 @@ func (f *Fleet) Shared() bool {
 		}
 	}
 	return sum.some()
+}
+
+// theirs is how many requests others have there, in the mean of some polls and as told.
+func (b *backend) theirs() float64 {
+	return (1-othersDecay)*(b.others.all-b.others.own) + float64(b.told)
 }

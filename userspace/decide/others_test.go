@@ -240,6 +240,15 @@ func TestHomes(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	})
+	t.Run("nor has one without room for the prompt", func(t *testing.T) {
+		for tokens, want := range map[int64]int64{100_000: 0, 1_000_000: 6400} {
+			g, home := another()
+			g.Observe(home, load.Sample{Running: 3, HasQueue: true, KVUse: 0.95, HasKV: true, CapacityTok: tokens}, 0)
+			if d := send(g, long(1<<32)); d.Left != want || want > 0 && d.Slot != home {
+				t.Errorf("%d tokens: %+v", tokens, d)
+			}
+		}
+	})
 	t.Run("load goes before a home", func(t *testing.T) {
 		g, home := another()
 		for i := range key.Key(20) {
@@ -263,7 +272,7 @@ func TestHomes(t *testing.T) {
 func TestOthersAreInTheWay(t *testing.T) {
 	p := Default()
 	q := Question{Keys: 100, Blocks: 100, Tokens: 6400, Output: 300, Shared: true}
-	cs := []Candidate{{Slot: 0, Uncached: 6400, Others: 10, Served: 8, Home: 9}, {Slot: 1, Uncached: 6400, Home: 1}}
+	cs := []Candidate{{Slot: 0, Uncached: 6400, Others: 10, Served: 8, Measured: true, Home: 9}, {Slot: 1, Uncached: 6400, Measured: true, Home: 1}}
 	pricedSpread(choice{&p, q, newRand(1)}, cs)
 	alone := []Candidate{{Slot: 0, Uncached: 6400, Requests: 10, Decoding: 8}, {Slot: 1, Uncached: 6400}}
 	q.Shared = false

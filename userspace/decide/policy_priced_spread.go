@@ -44,7 +44,7 @@ const (
 //	L + m + w (kappa + x) + (w - u) min(d, 3/4 cap / (1-K)) + u min(d, 2) + delta o (2 a + H/30000) + 1.5 y min(o/100, 1)
 //
 // L, m, d, o, a, kappa, cap and delta are those of priced, but requests of others count
-// in a and d, and m is less what they have probably left there (others.go). w is m without the
+// in a and d, and m is less what they have probably left there (home.go). w is m without the
 // copies that ought to exist: if a share s of the other requests in flight
 // begins with a key, s times the backends ought to hold it, and one that makes
 // such a copy is not charged for it. Otherwise a prompt that all share stays
@@ -74,13 +74,16 @@ const (
 // their numbers are not kept equal, and a backend whose engine has requests waiting
 // for memory comes last, whatever it costs; see outOfStep.
 //
-// A backend that does not say K, H or its size is taken to be like the mean of
-// those that do.
+// Where others send requests to the same backends, one that is about as good as the
+// cheapest is taken; see homeward and leftAlone.
+//
+// A backend that does not say K, H or its size, or whose polls show no queue, is taken to
+// be like the mean of those that do.
 func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	p := c.p
 	run, blocks := 0, 0
 	least := int64(spreadBatch)
-	var use, held, over mean
+	var use, held, over, others, served mean
 	for i := range cs {
 		e := &cs[i]
 		least = min(least, e.fill())
@@ -89,6 +92,8 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		}
 		use.add(e.KVUse, e.HasKV)
 		held.add(float64(e.Held), e.saysHeld())
+		others.add(float64(e.Others), e.Measured)
+		served.add(float64(e.Served), e.Measured)
 		y, known := e.lacks(&c.q)
 		over.add(y, known)
 	}
@@ -97,23 +102,26 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	c.owe(&o, cs)
 	for i := range cs {
 		e := &cs[i]
-		m, d := float64(e.fill()), float64(e.Decoding+e.Served)
+		m, d := float64(e.fill()), float64(e.Decoding)+served.or(float64(e.Served), e.Measured)
 		w := max(m-o.by(e.Run), 0)
 		u := min(w, float64(least))
 		k := min(max(use.or(e.KVUse, e.HasKV), 0), spreadFull)
 		h := held.or(float64(e.Held), e.saysHeld())
 		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+c.evicts(e, w)) +
 			(w-u)*min(d, spreadCap*p.Cap/(1-k)) + u*min(d, spreadStalls) +
-			p.Delta*c.q.Output*(spreadAnswer*float64(e.Requests+e.Others)+h/spreadHeld) +
+			p.Delta*c.q.Output*(spreadAnswer*(float64(e.Requests)+others.or(float64(e.Others), e.Measured))+h/spreadHeld) +
 			scarce*over.or(e.lacks(&c.q))
 	}
 	if indifferent(cs) {
 		return c.outcome(cs, c.outOfStep(cs), run, blocks)
 	}
-	if c.q.Shared {
-		return c.outcome(cs, c.homeward(cs), run, blocks)
+	switch {
+	case !c.q.Shared && !c.q.Told:
+		return c.compared(cs, run, blocks)
+	case c.q.Unlike:
+		return c.outcome(cs, c.leftAlone(cs), run, blocks)
 	}
-	return c.compared(cs, run, blocks)
+	return c.outcome(cs, c.homeward(cs), run, blocks)
 }
 
 // evicts is x, the price of what a fill evicts. Not worked out where nothing is filled.

@@ -24,6 +24,10 @@ type Request struct {
 	// memory for the prompt. The caller keeps the request and asks again, see Fleet.Room.
 	MayWait bool
 	Pinned  int // slot a stored id names, or -1
+	// Told says that another agent has sent it to Pinned. It is booked here like an own one,
+	// unless the backend is refused here. Agents tell each other nothing yet but in the
+	// policy lab.
+	Told bool
 }
 
 // tokens returns the length of the prompt in tokens.

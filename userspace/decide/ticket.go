@@ -32,6 +32,7 @@ type flight struct {
 	settled    bool // the marks were used up
 	counted    bool // under a policy that spreads: the keys count in the demand, usage teaches the size
 	began      bool // its prompt is prefilled, or that cannot be seen
+	told       bool // another agent sent it
 	generation uint32
 	slot       int32
 	model      int
@@ -68,7 +69,7 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	}
 	f.flights++
 	fl.use++
-	fl.busy, fl.next, fl.began = true, nil, !r.Stream
+	fl.busy, fl.next, fl.began, fl.told = true, nil, !r.Stream, r.Told
 	fl.slot, fl.generation = int32(d.Slot), f.backends[d.Slot].generation
 	fl.model, fl.bytes = 0, 0
 	if len(r.Keys) > 0 { // else Bytes may be anything: nothing to learn from
@@ -94,6 +95,10 @@ func (f *Fleet) depart(r *Request, d *Decision, m *model, now Instant) Ticket {
 	if fl.counted {
 		f.demand.add(fl.keys)
 		f.load.Claim(&fl.held, f.needs)
+	}
+	if fl.told {
+		f.backends[d.Slot].told++
+		f.hears = true
 	}
 	return Ticket{f, fl, fl.use}
 }
@@ -185,17 +190,26 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 		b.reportedPrompt += int64(max(promptTokens, 0))
 		b.reportedCached += int64(max(cachedTokens, 0))
 		fl.began = true
-		if fl.counted && b.blocks > 0 && !b.gateway { // else nothing to correct, or many caches
-			e := fl.expects.scaled(int64(promptTokens))
-			if cachedTokens < 0 {
-				b.size.silent(&e)
-			} else {
-				b.size.learn(&e, int64(cachedTokens))
-				t.f.setCapacity(slot, false)
-			}
+		if fl.counted && !b.gateway { // that has many caches
+			t.f.cached(slot, fl.expects.scaled(int64(promptTokens)), cachedTokens)
 		}
 	}
 	t.f.load.Learn(fl.model, slot, fl.bytes, promptTokens, completionTokens)
+}
+
+// cached takes in how much of a prompt a backend found in its cache; < 0 = it did not say.
+func (f *Fleet) cached(slot int, e expectation, tokens int) {
+	b := &f.backends[slot]
+	if tokens < 0 {
+		b.size.silent(&e)
+		return
+	}
+	f.repeats.add(&e, int64(tokens))
+	// What agents that tell of theirs seem to have forgotten, another may have just sent.
+	if b.blocks > 0 && !f.hears {
+		b.size.learn(&e, int64(tokens))
+		f.setCapacity(slot, false)
+	}
 }
 
 // Done ends the ticket: what is still reserved is released, marks that nobody
@@ -222,8 +236,13 @@ func (t Ticket) end(f *Fleet, now Instant) {
 	if fl.counted {
 		f.demand.remove(fl.keys)
 	}
-	if b := &f.backends[fl.slot]; !fl.began && b.live && b.generation == fl.generation {
-		b.size.cancelled(&fl.expects)
+	if b := &f.backends[fl.slot]; b.live && b.generation == fl.generation {
+		if !fl.began {
+			b.size.cancelled(&fl.expects)
+		}
+		if fl.told {
+			b.told--
+		}
 	}
 	f.load.End(&fl.held, now)
 	fl.busy, fl.mark = false, index.Mark{}

@@ -59,7 +59,6 @@ type fleet struct {
 	setup Setup
 	holds bool
 	told  map[uint64]decide.Ticket
-	late  bool // others tell what they send, a little later
 }
 
 func newFleet(s Setup, policy decide.Policy, change func(*decide.Params), lp load.Params) *fleet {
@@ -160,11 +159,7 @@ func (f *fleet) Done(j *traffic.Job, now Instant) {
 		j.Ticket.Confirm(now)
 		f.Status(j.Slot, 200, now)
 	}
-	cached := j.Cached
-	if f.late { // it may seem forgotten and be what another has just sent there
-		cached = -1
-	}
-	j.Ticket.Usage(0, cached, j.Output) // bytes per token hold for real blocks only, so none are taught
+	j.Ticket.Usage(0, j.Cached, j.Output) // bytes per token hold for real blocks only, so none are taught
 	j.Ticket.Done(now)
 }
 
@@ -190,9 +185,8 @@ func (f *fleet) Note(j *traffic.Job) Note {
 // Told implements Peer: the decision of another agent is booked as if this one
 // had been bound to make it.
 func (f *fleet) Told(n *Note, now Instant) {
-	f.late = true
 	t, d := f.Fleet.Route(decide.Request{
-		Keys: n.Keys, Bytes: n.Bytes, Tokens: int64(n.Prompt), Stream: n.Stream, Pinned: n.Slot,
+		Keys: n.Keys, Bytes: n.Bytes, Tokens: int64(n.Prompt), Stream: n.Stream, Pinned: n.Slot, Told: true,
 	}, now)
 	if d.Slot >= 0 {
 		f.told[n.ID] = t

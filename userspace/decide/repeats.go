@@ -1,0 +1,24 @@
+package decide
+
+const (
+	// repeatsFew is the share of prompt tokens below which hardly anything is sent twice,
+	// and repeatsSure how many requests must have shown it.
+	repeatsFew   = 0.03
+	repeatsSure  = 25
+	repeatsDecay = 0.98
+)
+
+// repeats is a forgetful count of the tokens of prompts and of those of them that had been
+// sent before, by whomever: that were known to be held, or that the engine found in its
+// cache. What one of many agents knows itself is a small part of that, so prompts of which
+// the engine says nothing do not count. Zero: nothing was seen.
+type repeats struct{ requests, tokens, again float64 }
+
+func (r *repeats) add(e *expectation, cached int64) {
+	r.requests = repeatsDecay*r.requests + 1
+	r.tokens = repeatsDecay*r.tokens + float64(e.tokens)
+	r.again = repeatsDecay*r.again + float64(max(e.known, cached))
+}
+
+// few says whether hardly a prompt begins like another.
+func (r *repeats) few() bool { return r.requests > repeatsSure && r.again < repeatsFew*r.tokens }

@@ -41,6 +41,7 @@ func (a *Agent) Status() telemetry.Status {
 		TauTokens:     a.fleet.Tau(),
 		Shared:        a.fleet.Shared(),
 		SharedKeys:    a.fleet.Params().SharedKeys,
+		Unlike:        a.fleet.Unlike(),
 		Hold:          a.hold(cfg),
 		Draining:      a.draining.Load(),
 		ActiveStreams: a.proxy.Active(),

@@ -11,6 +11,7 @@ type Fleet interface {
 	Snapshot(now decide.Instant, dst []decide.BackendState) []decide.BackendState
 	Counts() decide.Counts
 	Shared() bool
+	Unlike() bool
 }
 
 // Collector shows a fleet's accounts as metrics, read when they are scraped.
@@ -19,7 +20,7 @@ type Collector struct {
 	clock func() decide.Instant
 	name  func(decide.Spec) string
 
-	affinity, decisions, shared                *prometheus.Desc
+	affinity, decisions, shared, unlike        *prometheus.Desc
 	inflight, uncached, queue, admitted, index *prometheus.Desc
 	size                                       *prometheus.Desc
 	matched, prompt, cached, usage             *prometheus.Desc
@@ -35,6 +36,7 @@ func NewCollector(fleet Fleet, clock func() decide.Instant, name func(decide.Spe
 		affinity:  prometheus.NewDesc("grid_route_prefix_affinity_total", "Decisions among at least two backends, by outcome.", []string{"outcome"}, nil),
 		decisions: prometheus.NewDesc("tautline_decisions_total", "All decisions, by policy and outcome.", []string{"policy", "outcome"}, nil),
 		shared:    prometheus.NewDesc("tautline_backends_shared", "1 when others send requests to the backends too, as polls show.", nil, nil),
+		unlike:    prometheus.NewDesc("tautline_prompts_unlike", "1 when hardly a prompt begins like another, as usage tells; learned under priced-spread.", nil, nil),
 		inflight:  perBackend("tautline_inflight_requests", "Requests sent and not finished."),
 		uncached:  perBackend("tautline_inflight_uncached_tokens", "Prompt tokens in flight that the backend must prefill."),
 		queue:     perBackend("tautline_queue_depth", "Worst polled queue depth in the window; absent while unmeasured."),
@@ -75,6 +77,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	gauge(c.shared, one(c.fleet.Shared()))
+	gauge(c.unlike, one(c.fleet.Unlike()))
 	seen := map[string]bool{}
 	for _, b := range c.fleet.Snapshot(c.clock(), nil) {
 		name := c.name(b.Spec)

@@ -146,8 +146,12 @@ func heldLine(h *telemetry.Hold) string {
 
 func othersLine(s telemetry.Status) string {
 	text := "send requests to the backends too"
-	if s.Policy == "priced-spread" && !s.SharedKeys {
+	switch {
+	case s.Policy != "priced-spread":
+	case !s.SharedKeys:
 		text += "; with the same prefix_affinity.hash_key_path agents agree where new prompts go"
+	case s.Unlike:
+		text += "; hardly a prompt begins like another, so each agent prefers backends that the others leave to it"
 	}
 	return text
 }

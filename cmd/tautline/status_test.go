@@ -134,3 +134,19 @@ func TestExplanationsSayYesAndNo(t *testing.T) {
 		t.Errorf("printed\n%s", got)
 	}
 }
+
+func TestOthersLine(t *testing.T) {
+	for _, c := range []struct {
+		s    telemetry.Status
+		want string
+	}{
+		{telemetry.Status{Policy: "priced", Unlike: true}, "too"},
+		{telemetry.Status{Policy: "priced-spread", Unlike: true}, "hash_key_path"},
+		{telemetry.Status{Policy: "priced-spread", SharedKeys: true, Unlike: true}, "leave to it"},
+		{telemetry.Status{Policy: "priced-spread", SharedKeys: true}, "too"},
+	} {
+		if got := othersLine(c.s); !strings.Contains(got, c.want) || c.want == "too" && !strings.HasSuffix(got, c.want) {
+			t.Errorf("%+v: %q, want %q in it", c.s, got, c.want)
+		}
+	}
+}

@@ -20,5 +20,12 @@ func (r *repeats) add(e *expectation, cached int64) {
 	r.again = repeatsDecay*r.again + float64(max(e.known, cached))
 }
 
+// Unlike says whether hardly a prompt begins like another, as far as usage tells.
+func (f *Fleet) Unlike() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.repeats.few()
+}
+
 // few says whether hardly a prompt begins like another.
 func (r *repeats) few() bool { return r.requests > repeatsSure && r.again < repeatsFew*r.tokens }

@@ -23,7 +23,7 @@ func TestPricedSpreadFindsItsWay(t *testing.T) {
 		{"four agents, a corpus, by hash alone", Conditions{Agents: 4}, "b2b", 20, "bounded-hash", 0.5},
 		{"four agents, conversations", Conditions{Agents: 4}, "agentic", 20, "priced", 0.5},
 		{"four agents, tenants", Conditions{Agents: 4}, "thinkpre", 2, "bounded-hash", 0.5},
-		{"four agents, nothing shared", Conditions{Agents: 4}, "summar", 1.5, "priced", 0.9},
+		{"four agents, nothing shared", Conditions{Agents: 4}, "summar", 2, "priced", 0.9},
 		{"four agents that tell each other, nothing shared", Conditions{Agents: 4, Telling: 200 * time.Millisecond}, "summar", 2, "priced", 0.6},
 		{"four agents that tell each other, documents", Conditions{Agents: 4, Telling: 200 * time.Millisecond}, "rag", 20, "priced", 0.5},
 		{"four agents that tell each other, half a memory", Conditions{Agents: 4, Telling: 200 * time.Millisecond, Memory: 0.5}, "b2b", 20, "bounded-hash", 0.5},

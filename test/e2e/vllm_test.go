@@ -32,6 +32,7 @@ const vllmModel = "tiny"
 type vllm struct {
 	binary, model string
 	port          int
+	extra         []string // arguments
 	cmd           *exec.Cmd
 	done          chan struct{}
 
@@ -60,12 +61,14 @@ func (v *vllm) url() string { return fmt.Sprintf("http://127.0.0.1:%d", v.port) 
 // start runs the engine; ready waits for it.
 func (v *vllm) start(t *testing.T) {
 	t.Helper()
-	v.cmd = exec.Command(v.binary, "serve", v.model, "--served-model-name", vllmModel,
+	v.cmd = exec.Command(v.binary, append([]string{
+		"serve", v.model, "--served-model-name", vllmModel,
 		"--host", "127.0.0.1", "--port", fmt.Sprint(v.port), "--load-format", "dummy", "--enforce-eager",
 		"--max-model-len", "131072", "--max-num-seqs", "16", "--max-num-batched-tokens", "2048",
 		"--enable-prefix-caching", "--enable-prompt-tokens-details", "--enable-log-requests",
 		"--enable-auto-tool-choice", "--tool-call-parser", "hermes",
-		"--override-generation-config", `{"temperature":0}`, "--seed", "1")
+		"--override-generation-config", `{"temperature":0}`, "--seed", "1",
+	}, v.extra...)...)
 	v.cmd.Env = append(os.Environ(),
 		"VLLM_ENABLE_RESPONSES_API_STORE=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
 		"VLLM_NO_USAGE_STATS=1", "HF_HUB_OFFLINE=1", "VLLM_HOST_IP=127.0.0.1")

@@ -36,7 +36,7 @@ func NewCollector(fleet Fleet, clock func() decide.Instant, name func(decide.Spe
 		affinity:  prometheus.NewDesc("grid_route_prefix_affinity_total", "Decisions among at least two backends, by outcome.", []string{"outcome"}, nil),
 		decisions: prometheus.NewDesc("tautline_decisions_total", "All decisions, by policy and outcome.", []string{"policy", "outcome"}, nil),
 		shared:    prometheus.NewDesc("tautline_backends_shared", "1 when others send requests to the backends too, as polls show.", nil, nil),
-		unlike:    prometheus.NewDesc("tautline_prompts_unlike", "1 when hardly a prompt begins like another, as usage tells; learned under priced-spread.", nil, nil),
+		unlike:    prometheus.NewDesc("tautline_prompts_unlike", "1 when there is a model whose prompts hardly ever begin alike, as usage tells; learned under priced-spread.", nil, nil),
 		inflight:  perBackend("tautline_inflight_requests", "Requests sent and not finished."),
 		uncached:  perBackend("tautline_inflight_uncached_tokens", "Prompt tokens in flight that the backend must prefill."),
 		queue:     perBackend("tautline_queue_depth", "Worst polled queue depth in the window; absent while unmeasured."),

@@ -14,7 +14,7 @@ type Status struct {
 	TauTokens     int64   `json:"tau_tokens"`
 	Shared        bool    `json:"shared"`         // others send requests to the backends too, as polls show
 	SharedKeys    bool    `json:"shared_keys"`    // other agents may have the key that prompts are hashed with
-	Unlike        bool    `json:"unlike"`         // hardly a prompt begins like another, as usage tells (priced-spread)
+	Unlike        bool    `json:"unlike"`         // there is a model whose prompts hardly ever begin alike, as usage tells (priced-spread)
 	Hold          *Hold   `json:"hold,omitempty"` // nil: off, and nothing is held
 	Draining      bool    `json:"draining"`
 	ActiveStreams int64   `json:"active_requests"` // those that are held too

@@ -151,7 +151,7 @@ func othersLine(s telemetry.Status) string {
 	case !s.SharedKeys:
 		text += "; with the same prefix_affinity.hash_key_path agents agree where new prompts go"
 	case s.Unlike:
-		text += "; hardly a prompt begins like another, so each agent prefers backends that the others leave to it"
+		text += "; where prompts hardly ever begin alike each agent prefers backends that the others leave to it"
 	}
 	return text
 }

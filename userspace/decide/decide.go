@@ -52,6 +52,7 @@ type Candidate struct {
 	HasKV    bool
 	Waiting  int     // requests in the engine's queue at the latest poll (priced-spread)
 	Held     int64   // KV tokens that requests hold; 0 = not known (priced-spread)
+	Gateway  bool    // of several model servers (priced-spread)
 	Others   int     // requests of others there at the latest poll (priced-spread)
 	Served   int     // of them, those that were being served (priced-spread)
 	Theirs   float64 // requests of others there, in the mean of some polls and as told (priced-spread)

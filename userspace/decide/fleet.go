@@ -44,8 +44,8 @@ type Fleet struct {
 	cold      uint64 // requests without a match so far
 	demand    demand // of requests that departed under a policy that spreads
 	reuse     time.Duration
-	repeats   repeats
-	hears     bool // other agents have told of what they sent
+	repeats   []repeats // by the model's number in the load books
+	hears     bool      // other agents have told of what they sent
 	idle      *flight
 	slab      []flight // that were never used
 	flights   int
@@ -233,6 +233,7 @@ func (f *Fleet) Observe(slot int, s load.Sample, now Instant) {
 	if f.load.Observe(slot, s, now) {
 		f.index.Forget(slot)
 		f.backends[slot].size.restart() // it may have been given another cache
+		f.backends[slot].others = others{}
 	}
 	f.backends[slot].gateway = s.Engines > 0
 	if s.HasQueue {

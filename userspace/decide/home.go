@@ -21,8 +21,8 @@ const (
 )
 
 // share adds to the question and to the candidates what a policy that spreads asks for
-// where others send requests to the same backends.
-func (f *Fleet) share(r *Request, q *Question) {
+// where others send requests to the same backends. means is the model's number.
+func (f *Fleet) share(r *Request, q *Question, means int) {
 	keys := keysOf(r)
 	var sum others
 	takes, told, deep, holders := 0, 0, 0, 0
@@ -49,7 +49,7 @@ func (f *Fleet) share(r *Request, q *Question) {
 	if q.Shared, q.Told = sum.some(), told > 0; !q.Shared && !q.Told {
 		return
 	}
-	q.Unlike = f.repeats.few()
+	q.Unlike = means < len(f.repeats) && f.repeats[means].few()
 	first := keys[min(deep, len(keys)-1)]
 	home := -1
 	for i := range f.cands {
@@ -107,7 +107,7 @@ func (c choice) homeward(cs []Candidate) int {
 	most, x := low.Cost+fill, c.evicts(&low, fill)+homeAge
 	for i := range cs {
 		e := &cs[i]
-		if e.Home > cs[pick].Home && e.instead(&low) && e.Cost <= most && c.evicts(e, fill) <= x {
+		if e.Home > cs[pick].Home && e.fill() == low.fill() && e.Tokens <= low.Tokens && e.Cost <= most && c.evicts(e, fill) <= x {
 			pick = i
 		}
 	}
@@ -126,8 +126,9 @@ func (c choice) leftAlone(cs []Candidate) int {
 		all += cs[i].Requests + cs[i].Others
 	}
 	most, busy := low.Cost+homeFar*float64(low.fill()), (1+spreadLoose)*float64(all)/float64(len(cs))+1
+	fill := (1 + repeatsFew) * float64(low.fill()) // some hold what little repeats
 	near := func(e *Candidate) bool {
-		return e.Home > 0 && e.Measured && e.instead(&low) && e.Cost <= most &&
+		return e.Home > 0 && e.Measured && e.Tokens <= low.Tokens && float64(e.fill()) <= fill && e.Cost <= most &&
 			float64(e.Requests+e.Others) <= busy && !e.full(&c.q) && !e.short()
 	}
 	fewest := low.Theirs
@@ -137,17 +138,21 @@ func (c choice) leftAlone(cs []Candidate) int {
 		}
 	}
 	fewest += homeSame
+	if low.Theirs <= fewest {
+		return pick
+	}
+	pick, ties := -1, uint64(0)
 	for i := range cs {
-		p := &cs[pick]
-		if e := &cs[i]; e.Theirs <= fewest && near(e) && (p.Theirs > fewest || e.Cost < p.Cost) {
-			pick = i
+		e := &cs[i]
+		switch {
+		case e.Theirs > fewest || !near(e):
+		case pick < 0 || e.Cost < cs[pick].Cost:
+			pick, ties = i, 1
+		case e.Cost == cs[pick].Cost:
+			if ties++; c.rnd.Uint64N(ties) == 0 {
+				pick = i
+			}
 		}
 	}
 	return pick
-}
-
-// instead says whether the candidate would have to fill the same as the cheapest and has no
-// more own tokens before it.
-func (c *Candidate) instead(low *Candidate) bool {
-	return c.fill() == low.fill() && c.Tokens <= low.Tokens
 }

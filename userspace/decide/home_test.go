@@ -52,7 +52,9 @@ func TestLeftAlone(t *testing.T) {
 		{"what nobody has used for long is not better than what nobody uses", []Candidate{at(100, 1e-9), at(300, 0)}, 0},
 		{"whatever it evicts", []Candidate{at(100, 3), but(at(300, 1), func(c *Candidate) { c.Evicts = true })}, 1},
 		{"not behind more own tokens", []Candidate{at(100, 3), but(at(120, 1), func(c *Candidate) { c.Tokens = 1 })}, 0},
-		{"not where more has to be filled", []Candidate{at(100, 3), but(at(120, 1), func(c *Candidate) { c.Uncached = 51 })}, 0},
+		{"not where more has to be filled", []Candidate{at(100, 3), but(at(120, 1), func(c *Candidate) { c.Uncached = 52 })}, 0},
+		{"what little repeats is no reason to go there", []Candidate{at(100, 3), but(at(120, 1), func(c *Candidate) { c.Uncached = 51 })}, 1},
+		{"none runs anywhere", []Candidate{but(at(100, 3), func(c *Candidate) { c.Requests = 0 }), but(at(120, 1), func(c *Candidate) { c.Requests = 0 })}, 1},
 		{"not where many more run", []Candidate{at(100, 3), but(at(120, 1), func(c *Candidate) { c.Requests, c.Others = 4, 5 })}, 0},
 		{"where a few more run", []Candidate{at(100, 3), but(at(120, 1), func(c *Candidate) { c.Requests, c.Others = 4, 2 })}, 1},
 		{"not without room for the prompt", []Candidate{at(100, 3), but(at(120, 1), func(c *Candidate) { c.HasKV, c.Capacity, c.Held = true, 1000, 960 })}, 0},
@@ -64,6 +66,107 @@ func TestLeftAlone(t *testing.T) {
 		if got := (choice{&p, q, newRand(1)}).leftAlone(c.cs); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// Of several that are left alone as much and cost the same each gets its turn.
+func TestLeftAloneTies(t *testing.T) {
+	p := Default()
+	seen := map[int]bool{}
+	for seed := range uint64(50) {
+		cs := []Candidate{{Cost: 1, Home: 1, Measured: true, Theirs: 3}}
+		for range 3 {
+			cs = append(cs, Candidate{Cost: 1, Home: 1, Measured: true})
+		}
+		cs[0].Cost = 0
+		for i := range cs {
+			cs[i].Uncached = 50
+		}
+		seen[(choice{&p, Question{}, newRand(seed)}).leftAlone(cs)] = true
+	}
+	if len(seen) != 3 || seen[0] {
+		t.Errorf("took %v", seen)
+	}
+}
+
+// Of how many requests others have there: the mean, whether after one poll or after many.
+func TestTheirs(t *testing.T) {
+	f := stranger(1, "a", "b")
+	b := &f.backends[0]
+	for range 90 {
+		if got := b.theirs(); got < 2.999 || got > 3.001 {
+			t.Fatalf("%v, want the 3 of each poll", got)
+		}
+		f.Observe(0, load.Sample{Running: 3, HasQueue: true}, 0)
+	}
+	r := long(1 << 32)
+	r.Pinned, r.Told = 0, true
+	tk, _ := f.Route(r, 0)
+	if got := b.theirs(); got < 3.999 || got > 4.001 {
+		t.Errorf("%v, want the one that was told too", got)
+	}
+	tk.Done(0)
+	f.Observe(0, load.Sample{Running: 3, HasQueue: true, StartTime: 1, HasStartTime: true}, 0)
+	f.Observe(0, load.Sample{Running: 1, HasQueue: true, StartTime: 2, HasStartTime: true}, 0)
+	if got := b.theirs(); got != 1 {
+		t.Errorf("%v after a restart, want the 1 there is", got)
+	}
+	r.Told = false
+	f.Route(r, 0)
+	f.Route(r, 0)
+	f.Observe(1, load.Sample{HasQueue: true}, 0)
+	for range 200 {
+		f.Observe(0, load.Sample{HasQueue: true}, 0) // which has not seen them yet
+	}
+	if got := b.theirs(); got != 0 {
+		t.Errorf("%v, want no less than none", got)
+	}
+}
+
+// Models have prompts of their own.
+func TestUnlikePromptsOfOneModel(t *testing.T) {
+	f := stranger(1, "a", "b", "c")
+	for _, n := range []string{"d", "e", "f"} {
+		f.Observe(f.Add(Spec{Site: "local", Name: n, Models: []string{"docs"}}), load.Sample{Running: 3, HasQueue: true}, 0)
+	}
+	for slot := range 3 {
+		f.SetModels(slot, []string{"chat"})
+	}
+	send := func(model string, first key.Key, cached int) Decision {
+		r := long(first << 32)
+		r.Model = model
+		tk, d := f.Route(r, 0)
+		tk.FirstToken(0)
+		tk.Confirm(0)
+		tk.Usage(12800, cached, 300)
+		tk.Done(0)
+		return d
+	}
+	for i := range key.Key(60) {
+		send("docs", 1+i, 0)
+		send("chat", 100+i, 12000)
+	}
+	if d := send("docs", 200, 0); !f.Unlike() || d.Left != 0 {
+		t.Errorf("documents: %+v", d)
+	}
+	if d := send("chat", 201, 0); d.Left == 0 {
+		t.Errorf("chats have no homes: %+v", d)
+	}
+}
+
+// What an engine is not told to be busy with by its polls, it may be all the same.
+func TestPollsWithoutAQueue(t *testing.T) {
+	p := Default()
+	q := Question{Keys: 100, Blocks: 100, Tokens: 12800, Output: 300, Shared: true}
+	cs := []Candidate{
+		{Slot: 0, Uncached: 12800, Others: 10, Served: 8, Measured: true},
+		{Slot: 1, Uncached: 12800, Others: 6, Served: 4, Measured: true},
+		{Slot: 2, Uncached: 12800},
+		{Slot: 3, Uncached: 12800, Measured: true, Gateway: true}, // of the others behind it nothing is known
+	}
+	pricedSpread(choice{&p, q, newRand(1)}, cs)
+	if mean := (cs[0].Cost + cs[1].Cost) / 2; cs[2].Cost != mean || cs[3].Cost >= cs[1].Cost {
+		t.Errorf("costs %v, %v, without a queue %v, gateway %v", cs[0].Cost, cs[1].Cost, cs[2].Cost, cs[3].Cost)
 	}
 }
 
@@ -121,7 +224,7 @@ func TestUnlikePrompts(t *testing.T) {
 		for i := range key.Key(5) {
 			send(f, 200+i, 6400)
 		}
-		if d := send(f, 300, 0); f.repeats.few() || d.Left == 0 && d.Slot != 2 {
+		if d := send(f, 300, 0); f.Unlike() || d.Left == 0 && d.Slot != 2 {
 			t.Errorf("%s, then prompts that others sent before: %+v", c.name, d)
 		}
 	}

@@ -15,9 +15,10 @@ const (
 // others is a forgetful count over the polls of one backend of the requests that the
 // engine has and of own ones in flight. Single polls are off either way: own ones are on
 // their way, or have ended and are not noticed.
-type others struct{ all, own float64 }
+type others struct{ all, own, polls float64 }
 
 func (o *others) add(all, own int) {
+	o.polls = othersDecay*o.polls + 1
 	o.all = othersDecay*o.all + float64(max(all, 0))
 	o.own = othersDecay*o.own + float64(own)
 }
@@ -41,7 +42,9 @@ func (f *Fleet) Shared() bool {
 	return sum.some()
 }
 
-// theirs is how many requests others have there, in the mean of some polls and as told.
-func (b *backend) theirs() float64 {
-	return (1-othersDecay)*(b.others.all-b.others.own) + float64(b.told)
-}
+// mean is how many requests of others there are. Own ones that the engine has not taken up
+// yet can make them seem less than none.
+func (o *others) mean() float64 { return max(o.all-o.own, 0) / max(o.polls, 1) }
+
+// theirs is how many requests others have there, in the mean of some polls or as told.
+func (b *backend) theirs() float64 { return b.others.mean() + float64(b.told) }

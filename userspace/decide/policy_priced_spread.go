@@ -92,8 +92,8 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 		}
 		use.add(e.KVUse, e.HasKV)
 		held.add(float64(e.Held), e.saysHeld())
-		others.add(float64(e.Others), e.Measured)
-		served.add(float64(e.Served), e.Measured)
+		others.add(float64(e.Others), e.Measured && !e.Gateway)
+		served.add(float64(e.Served), e.Measured && !e.Gateway)
 		y, known := e.lacks(&c.q)
 		over.add(y, known)
 	}
@@ -102,14 +102,14 @@ func pricedSpread(c choice, cs []Candidate) (int, Outcome, Reason) {
 	c.owe(&o, cs)
 	for i := range cs {
 		e := &cs[i]
-		m, d := float64(e.fill()), float64(e.Decoding)+served.or(float64(e.Served), e.Measured)
+		m, d := float64(e.fill()), float64(e.Decoding)+served.or(float64(e.Served), e.Measured || e.Gateway)
 		w := max(m-o.by(e.Run), 0)
 		u := min(w, float64(least))
 		k := min(max(use.or(e.KVUse, e.HasKV), 0), spreadFull)
 		h := held.or(float64(e.Held), e.saysHeld())
 		e.Cost = float64(max(e.Tokens, 0)) + m + w*(p.Kappa+c.evicts(e, w)) +
 			(w-u)*min(d, spreadCap*p.Cap/(1-k)) + u*min(d, spreadStalls) +
-			p.Delta*c.q.Output*(spreadAnswer*(float64(e.Requests)+others.or(float64(e.Others), e.Measured))+h/spreadHeld) +
+			p.Delta*c.q.Output*(spreadAnswer*(float64(e.Requests)+others.or(float64(e.Others), e.Measured || e.Gateway))+h/spreadHeld) +
 			scarce*over.or(e.lacks(&c.q))
 	}
 	if indifferent(cs) {

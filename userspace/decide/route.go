@@ -75,7 +75,7 @@ func (f *Fleet) ask(r *Request, now Instant, rnd *rand.Rand) (Decision, *model) 
 	}
 	f.nearest(r.Site)
 	if policies[f.params.Policy].spreads && f.params.SharedKeys {
-		f.share(r, &q)
+		f.share(r, &q, means)
 	}
 	return Decide(&f.params, &q, f.cands, rnd), m
 }
@@ -116,6 +116,7 @@ func (f *Fleet) candidates(r *Request, q *Question, now Instant) {
 		c.Tokens, c.Requests, c.Decoding = v.Tokens, v.Requests, v.Decoding
 		c.Queue, c.Measured = v.Queue, v.Measured
 		c.KVUse, c.HasKV, c.Held = v.KVUse, v.HasKV, v.HeldTok
+		c.Gateway = f.backends[slot].gateway
 		if spreads && f.backends[slot].others.some() {
 			c.Others, c.Served = v.Others, v.Served
 		}

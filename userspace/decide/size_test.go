@@ -226,6 +226,19 @@ func TestWhatDoesNotTeachASize(t *testing.T) {
 			}
 			teach(f, r, 0, 6400, cached)
 		}},
+		{"a prompt of which another agent has told, and that it has just sent", func(f *Fleet, i int) {
+			r := prompt(key.Key(i)<<32, 100)
+			r.Pinned, r.Told = 0, true
+			tk, _ := f.Route(r, 0)
+			tk.FirstToken(0)
+			tk.Confirm(0)
+			tk.Done(0)
+			teach(f, prompt(key.Key(i)<<32, 100), 0, 6400, 0)
+		}},
+		{"a gateway, which has many", func(f *Fleet, i int) {
+			f.Observe(0, load.Sample{CapacityTok: 8000, Engines: 2, HasQueue: true, HasPromptToks: true, PromptTokens: 100}, 0)
+			teach(f, prompt(1<<40, 100), 0, 6400, 0)
+		}},
 		{"a prompt sent before a restart", func(f *Fleet, i int) {
 			teach(f, prompt(1<<40, 100), 0, 6400, 6400)
 			tk, _ := f.Route(prompt(1<<40, 100), 0)

@@ -191,20 +191,24 @@ func (t Ticket) Usage(promptTokens, cachedTokens, completionTokens int) {
 		b.reportedCached += int64(max(cachedTokens, 0))
 		fl.began = true
 		if fl.counted && !b.gateway { // that has many caches
-			t.f.cached(slot, fl.expects.scaled(int64(promptTokens)), cachedTokens)
+			t.f.cached(fl, fl.expects.scaled(int64(promptTokens)), cachedTokens)
 		}
 	}
 	t.f.load.Learn(fl.model, slot, fl.bytes, promptTokens, completionTokens)
 }
 
-// cached takes in how much of a prompt a backend found in its cache; < 0 = it did not say.
-func (f *Fleet) cached(slot int, e expectation, tokens int) {
+// cached takes in how much of a prompt its backend found in its cache; < 0 = it did not say.
+func (f *Fleet) cached(fl *flight, e expectation, tokens int) {
+	slot := int(fl.slot)
 	b := &f.backends[slot]
 	if tokens < 0 {
 		b.size.silent(&e)
 		return
 	}
-	f.repeats.add(&e, int64(tokens))
+	for fl.model >= len(f.repeats) {
+		f.repeats = append(f.repeats, repeats{})
+	}
+	f.repeats[fl.model].add(&e, int64(tokens))
 	// What agents that tell of theirs seem to have forgotten, another may have just sent.
 	if b.blocks > 0 && !f.hears {
 		b.size.learn(&e, int64(tokens))

@@ -30,10 +30,11 @@ func TestPricedSpreadFindsItsWay(t *testing.T) {
 	} {
 		var points []Point
 		for _, p := range named(t, "priced-spread", c.other) {
-			sc := preset(t, c.preset, c.load, 300)
+			seconds := 300
 			if c.preset == "rag" { // they are many
-				sc = preset(t, c.preset, c.load, 160)
+				seconds = 160
 			}
+			sc := preset(t, c.preset, c.load, seconds)
 			if err := c.change.apply(&sc); err != nil {
 				t.Fatal(err)
 			}

@@ -320,7 +320,7 @@ func (r *run) say(kind uint8, j *traffic.Job, now Instant) {
 		n := r.peers[j.Agent].Note(j)
 		r.noted++
 		n.ID = r.noted
-		n.Keys = append([]key.Key(nil), j.Keys...)
+		n.Keys = slices.Clone(j.Keys)
 		r.notes[j] = &n
 	}
 	r.tells = append(r.tells, tell{now + r.sc.Telling, kind, j.Agent, r.notes[j]})

@@ -5,10 +5,15 @@ import "math"
 // lowest returns the candidate of the smallest cost, a random one of several.
 // only restricts it to the sticky ones.
 func (c choice) lowest(cs []Candidate, only bool) int {
+	return c.lowestOf(cs, func(e *Candidate) bool { return !only || e.Sticky })
+}
+
+// lowestOf is lowest of those that are among; -1 if none is.
+func (c choice) lowestOf(cs []Candidate, among func(*Candidate) bool) int {
 	best, ties := -1, uint64(0)
 	for i := range cs {
 		switch {
-		case only && !cs[i].Sticky:
+		case !among(&cs[i]):
 		case best < 0 || cs[i].Cost < cs[best].Cost:
 			best, ties = i, 1
 		case cs[i].Cost == cs[best].Cost:

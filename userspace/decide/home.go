@@ -28,10 +28,10 @@ func (f *Fleet) share(r *Request, q *Question, means int) {
 	takes, told, deep, holders := 0, 0, 0, 0
 	for i := range f.cands {
 		c := &f.cands[i]
-		b := &f.backends[c.Slot]
-		if !c.Takes() || b.gateway {
+		if !c.Takes() || c.Gateway {
 			continue
 		}
+		b := &f.backends[c.Slot]
 		takes++
 		sum.join(&b.others)
 		told += b.told
@@ -54,8 +54,8 @@ func (f *Fleet) share(r *Request, q *Question, means int) {
 	home := -1
 	for i := range f.cands {
 		c := &f.cands[i]
-		if b := &f.backends[c.Slot]; c.Takes() && !b.gateway {
-			c.Home = rendezvous(first, b.id)
+		if c.Takes() && !c.Gateway {
+			c.Home = rendezvous(first, f.backends[c.Slot].id)
 			if home < 0 || c.Home > f.cands[home].Home {
 				home = i
 			}
@@ -141,18 +141,5 @@ func (c choice) leftAlone(cs []Candidate) int {
 	if low.Theirs <= fewest {
 		return pick
 	}
-	pick, ties := -1, uint64(0)
-	for i := range cs {
-		e := &cs[i]
-		switch {
-		case e.Theirs > fewest || !near(e):
-		case pick < 0 || e.Cost < cs[pick].Cost:
-			pick, ties = i, 1
-		case e.Cost == cs[pick].Cost:
-			if ties++; c.rnd.Uint64N(ties) == 0 {
-				pick = i
-			}
-		}
-	}
-	return pick
+	return c.lowestOf(cs, func(e *Candidate) bool { return e.Theirs <= fewest && near(e) })
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tautline/tautline/userspace/index"
 	"github.com/tautline/tautline/userspace/key"
 	"github.com/tautline/tautline/userspace/load"
 )
@@ -135,12 +134,7 @@ func TestUnlikePromptsOfOneModel(t *testing.T) {
 	send := func(model string, first key.Key, cached int) Decision {
 		r := long(first << 32)
 		r.Model = model
-		tk, d := f.Route(r, 0)
-		tk.FirstToken(0)
-		tk.Confirm(0)
-		tk.Usage(12800, cached, 300)
-		tk.Done(0)
-		return d
+		return teach(f, r, 0, 12800, cached)
 	}
 	for i := range key.Key(60) {
 		send("docs", 1+i, 0)
@@ -175,12 +169,7 @@ func TestPollsWithoutAQueue(t *testing.T) {
 func TestUnlikePrompts(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	send := func(f *Fleet, first key.Key, cached int) Decision {
-		tk, d := f.Route(long(first<<32), 0)
-		tk.FirstToken(0)
-		tk.Confirm(0)
-		tk.Usage(12800, cached, 300)
-		tk.Done(0)
-		return d
+		return teach(f, long(first<<32), 0, 12800, cached)
 	}
 	// Four requests run at each; at c all but one are this agent's.
 	fleet := func() *Fleet {
@@ -260,14 +249,7 @@ func TestFullHome(t *testing.T) {
 func TestTold(t *testing.T) {
 	var fleets []*Fleet
 	for seed := range uint64(4) {
-		p := Default()
-		p.Policy, p.Exploration, p.SharedKeys = PricedSpread, 0, true
-		f := NewFleet(p, index.Default(), load.Default(), newRand(seed))
-		for _, n := range []string{"a", "b", "c", "d", "e"} {
-			f.Add(Spec{Site: "local", Name: n})
-			f.Observe(f.Add(Spec{Site: "local", Name: n + n}), load.Sample{HasQueue: true}, 0)
-		}
-		fleets = append(fleets, f)
+		fleets = append(fleets, among(seed, "a", "aa", "b", "bb", "c", "cc", "d", "dd", "e", "ee"))
 	}
 	type told struct {
 		tickets []Ticket

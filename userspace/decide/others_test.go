@@ -15,14 +15,20 @@ func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 // stranger is an agent under priced-spread before backends of these names, which others
 // use too.
 func stranger(seed uint64, names ...string) *Fleet {
+	f := among(seed, names...)
+	for i := range names {
+		f.Observe(i, load.Sample{Running: 3, HasQueue: true}, 0)
+	}
+	return f
+}
+
+// among is one that has polled none of them yet.
+func among(seed uint64, names ...string) *Fleet {
 	p := Default()
 	p.Policy, p.Exploration, p.SharedKeys = PricedSpread, 0, true
 	f := NewFleet(p, index.Default(), load.Default(), newRand(seed))
 	for _, n := range names {
 		f.Add(Spec{Site: "local", Name: n})
-	}
-	for i := range names {
-		f.Observe(i, load.Sample{Running: 3, HasQueue: true}, 0)
 	}
 	return f
 }

@@ -171,12 +171,13 @@ func tiers(factor float64) index.Params {
 }
 
 // teach runs a prompt through: sent, prefilled, answered with that usage.
-func teach(f *Fleet, r Request, now Instant, promptTokens, cached int) {
-	tk, _ := f.Route(r, now)
+func teach(f *Fleet, r Request, now Instant, promptTokens, cached int) Decision {
+	tk, d := f.Route(r, now)
 	tk.Confirm(now)
 	tk.FirstToken(now)
 	tk.Usage(promptTokens, cached, 10)
 	tk.Done(now)
+	return d
 }
 
 // sized is a fleet of one backend whose cache holds 64,000 tokens, of which the engine

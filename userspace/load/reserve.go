@@ -32,28 +32,28 @@ type Reservation struct {
 // list is a list of reservations.
 type list struct{ first, last *Reservation }
 
-func (l *list) add(e *Reservation) {
-	e.prev = l.last
+func (l *list) add(r *Reservation) {
+	r.prev = l.last
 	if l.last == nil {
-		l.first = e
+		l.first = r
 	} else {
-		l.last.next = e
+		l.last.next = r
 	}
-	l.last = e
+	l.last = r
 }
 
-func (l *list) remove(e *Reservation) {
-	if e.prev == nil {
-		l.first = e.next
+func (l *list) remove(r *Reservation) {
+	if r.prev == nil {
+		l.first = r.next
 	} else {
-		e.prev.next = e.next
+		r.prev.next = r.next
 	}
-	if e.next == nil {
-		l.last = e.prev
+	if r.next == nil {
+		l.last = r.prev
 	} else {
-		e.next.prev = e.prev
+		r.next.prev = r.prev
 	}
-	e.prev, e.next = nil, nil
+	r.prev, r.next = nil, nil
 }
 
 // Reserve books one request and its uncached tokens in r, which holds nothing. stream
@@ -151,14 +151,14 @@ func (a *account) release(r *Reservation) {
 	a.holding.remove(r)
 }
 
-// age takes e off the young and says whether it was one of them.
-func (a *account) age(e *Reservation) bool {
-	if !e.young {
+// age takes the reservation off the young and says whether it was one of them.
+func (a *account) age(r *Reservation) bool {
+	if !r.young {
 		return false
 	}
-	e.young = false
-	a.young.remove(e)
-	a.taken -= e.claim
+	r.young = false
+	a.young.remove(r)
+	a.taken -= r.claim
 	return true
 }
 
@@ -166,8 +166,8 @@ func (a *account) age(e *Reservation) bool {
 // that were told out of order may stay young until the next poll.
 func (a *account) grow(now time.Duration) {
 	a.given = 0
-	for e := a.young.first; e != nil && e.began <= now; e = a.young.first {
-		a.age(e)
+	for r := a.young.first; r != nil && r.began <= now; r = a.young.first {
+		a.age(r)
 	}
 }
 

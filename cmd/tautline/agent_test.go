@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	osexec "os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tautline/tautline/agent/config"
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // TestHangUpWhileTheAgentStarts: whoever changes the file while the agent starts, and says
@@ -70,37 +69,18 @@ func TestSecondInterruptEndsADrain(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer engine.Close()
-	cmd := osexec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), mainArgs+"=agent --listen 127.0.0.1:0 --splice off --admin 127.0.0.1:0 --backend "+engine.URL)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, _ := bufio.NewReader(stdout).ReadString('\n')
-	url, found := strings.CutPrefix(strings.TrimSpace(line), "client ")
-	if !found {
-		t.Fatalf("printed %q", line)
-	}
+	a := startProcess(t, "--listen 127.0.0.1:0 --splice off --admin 127.0.0.1:0 --backend "+engine.URL)
 	go func() {
-		if resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader("{}")); err == nil {
+		if resp, err := http.Post(a.url+"/v1/chat/completions", "application/json", strings.NewReader("{}")); err == nil {
 			_ = resp.Body.Close()
 		}
 	}()
 	<-asked
-	_ = cmd.Process.Signal(os.Interrupt)
-	for log := bufio.NewScanner(stderr); log.Scan() && !strings.Contains(log.Text(), "draining"); {
-	}
-	_ = cmd.Process.Signal(os.Interrupt)
-	_ = cmd.Wait()
-	if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGINT {
-		t.Errorf("ended with %v, want by the second signal", cmd.ProcessState)
+	_ = a.cmd.Process.Signal(os.Interrupt)
+	testutil.Eventually(t, "it drains", func() bool { return strings.Contains(a.log.String(), "draining") })
+	_ = a.cmd.Process.Signal(os.Interrupt)
+	<-a.ended
+	if s, ok := a.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGINT {
+		t.Errorf("ended with %v, want by the second signal", a.cmd.ProcessState)
 	}
 }

@@ -26,13 +26,14 @@ type agentProcess struct {
 	url   string
 	cmd   *osexec.Cmd
 	ended chan struct{} // closed when it has; then cmd.ProcessState says how
-	log   bytes.Buffer  // to be read then
+	log   testutil.Journal
 }
 
-func startProcess(t *testing.T, file string) *agentProcess {
+// startProcess runs an agent with these arguments until it listens. It ends with the test.
+func startProcess(t *testing.T, args string) *agentProcess {
 	t.Helper()
 	a := &agentProcess{cmd: osexec.Command(os.Args[0]), ended: make(chan struct{})}
-	a.cmd.Env = append(os.Environ(), mainArgs+"=agent --config "+file)
+	a.cmd.Env = append(os.Environ(), mainArgs+"=agent "+args)
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	a.cmd.Stderr = &a.log
 	out, err := a.cmd.StdoutPipe()
@@ -189,7 +190,7 @@ func TestTakeover(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			first, second := startProcess(t, file), startProcess(t, file)
+			first, second := startProcess(t, "--config "+file), startProcess(t, "--config "+file)
 
 			var all []*talk
 			var ready, wg sync.WaitGroup

@@ -3,7 +3,6 @@ package e2e
 import (
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
@@ -12,15 +11,9 @@ import (
 // TestVLLMSize lets the agent learn how much a real vLLM holds: its cache is small, and
 // the agent is told that there is four times as much.
 func TestVLLMSize(t *testing.T) {
-	binary := os.Getenv(vllmPath)
-	if binary == "" {
-		t.Skipf("set %s to a vllm binary; tried with 0.32.0 on processors", vllmPath)
-	}
-	dir := t.TempDir()
+	binary, dir := vllmBinary(t), t.TempDir()
 	writeModel(t, dir)
-	v := &vllm{binary: binary, model: dir, port: freePort(t), extra: []string{"--num-gpu-blocks-override", "256", "--max-model-len", "8192"}}
-	v.start(t)
-	t.Cleanup(func() { v.stop() })
+	v := startVLLM(t, binary, dir, "--num-gpu-blocks-override", "256", "--max-model-len", "8192")
 	v.ready(t)
 	const tiers, share = 4, 8       // a prompt is an eighth of the cache
 	size := cacheTokens(t, v.url()) // the tiny model has a token per byte

@@ -12,13 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tautline/tautline/agent"
 	"github.com/tautline/tautline/agent/telemetry"
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // vllmPath is the environment variable that names a vllm binary, for example
@@ -36,24 +36,37 @@ type vllm struct {
 	cmd           *exec.Cmd
 	done          chan struct{}
 
-	mu   sync.Mutex
-	log  bytes.Buffer
-	file *os.File // of ENGINE_LOG, a folder; may be nil
+	log testutil.Journal
+	to  io.Writer // log, and with ENGINE_LOG a file in that folder
 }
 
-func (v *vllm) Write(p []byte) (int, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.file != nil {
-		_, _ = v.file.Write(p)
+// vllmBinary returns what VLLM names, or skips the test.
+func vllmBinary(t *testing.T) string {
+	t.Helper()
+	binary := os.Getenv(vllmPath)
+	if binary == "" {
+		t.Skipf("set %s to a vllm binary; tried with 0.32.0 on processors", vllmPath)
 	}
-	return v.log.Write(p)
+	return binary
 }
 
-func (v *vllm) logged() string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.log.String()
+// startVLLM runs an engine with the tiny model of a folder and further arguments, until
+// the test ends. It may not be ready yet.
+func startVLLM(t *testing.T, binary, model string, extra ...string) *vllm {
+	t.Helper()
+	v := &vllm{binary: binary, model: model, port: freePort(t), extra: extra}
+	v.to = &v.log
+	if to := os.Getenv("ENGINE_LOG"); to != "" {
+		f, err := os.Create(filepath.Join(to, fmt.Sprintf("vllm-%d.log", v.port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		v.to = io.MultiWriter(&v.log, f)
+	}
+	v.start(t)
+	t.Cleanup(func() { v.stop() })
+	return v
 }
 
 func (v *vllm) url() string { return fmt.Sprintf("http://127.0.0.1:%d", v.port) }
@@ -73,7 +86,7 @@ func (v *vllm) start(t *testing.T) {
 		"VLLM_ENABLE_RESPONSES_API_STORE=1", "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
 		"VLLM_NO_USAGE_STATS=1", "HF_HUB_OFFLINE=1", "VLLM_HOST_IP=127.0.0.1")
 	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it has children
-	v.cmd.Stdout, v.cmd.Stderr = v, v
+	v.cmd.Stdout, v.cmd.Stderr = v.to, v.to
 	if err := v.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -95,11 +108,11 @@ func (v *vllm) ready(t *testing.T) {
 		}
 		select {
 		case <-v.done:
-			t.Fatalf("vllm ended:\n%s", tail(v.logged(), 6000))
+			t.Fatalf("vllm ended:\n%s", tail(v.log.String(), 6000))
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("vllm is not ready:\n%s", tail(v.logged(), 6000))
+			t.Fatalf("vllm is not ready:\n%s", tail(v.log.String(), 6000))
 		}
 	}
 }
@@ -136,26 +149,12 @@ var vllmEnv = []string{
 
 // TestVLLM runs the agent before two real vLLM servers.
 func TestVLLM(t *testing.T) {
-	binary := os.Getenv(vllmPath)
-	if binary == "" {
-		t.Skipf("set %s to a vllm binary; tried with 0.32.0 on processors", vllmPath)
-	}
-	dir := t.TempDir()
+	binary, dir := vllmBinary(t), t.TempDir()
 	writeModel(t, dir)
 	var engines []*vllm
 	var urls []string
 	for range 2 {
-		v := &vllm{binary: binary, model: dir, port: freePort(t)}
-		if to := os.Getenv("ENGINE_LOG"); to != "" {
-			f, err := os.Create(filepath.Join(to, fmt.Sprintf("vllm-%d.log", v.port)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { f.Close() })
-			v.file = f
-		}
-		v.start(t)
-		t.Cleanup(func() { v.stop() })
+		v := startVLLM(t, binary, dir)
 		engines = append(engines, v)
 		urls = append(urls, v.url())
 	}
@@ -241,7 +240,7 @@ func vllmAbort(t *testing.T, base string, engines []*vllm) {
 	var urls []string
 	aborted := func() (n int) {
 		for _, v := range engines {
-			n += strings.Count(v.logged(), "Aborted request")
+			n += strings.Count(v.log.String(), "Aborted request")
 		}
 		return n
 	}

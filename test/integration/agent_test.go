@@ -2,7 +2,6 @@ package integration
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,13 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tautline/tautline/agent/telemetry"
+	"github.com/tautline/tautline/test/testutil"
 )
 
 // An agent is `tautline agent` in a process of its own.
@@ -28,26 +27,8 @@ type agent struct {
 	admin   string // URL
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when it has ended; then cmd.ProcessState says how
-	log     journal
+	log     testutil.Journal
 	leaving atomic.Bool // it has been told to end
-}
-
-// journal is what a process has written so far.
-type journal struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.String()
 }
 
 const configText = `
